@@ -26,7 +26,7 @@ from frazil.pipeline.loops.periodic_thread import PeriodicThread
 from frazil.pipeline.loops.run_loop import RunLoop
 from frazil.pipeline.merge_requests import MergeRequests
 from frazil.pipeline.mergers import Mergers
-from frazil.pipeline.recording import IngestRecorder, Recorder
+from frazil.pipeline.recording.recorders import IngestRecorder, Recorder
 from frazil.pipeline.status.lake_watch import LakeWatch
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import NOTHING_CAPTURED, merge_tables, retry_policy

@@ -14,7 +14,7 @@ from frazil.ledger.table import Ledger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.loops.ingest_loop import IngestLoop
 from frazil.pipeline.loops.loop import ignore
-from frazil.pipeline.recording import TracedIngest
+from frazil.pipeline.recording.recorders import TracedIngest
 from frazil.pipeline.recovery import may_pass
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name, ledger_name
 from frazil.pipeline.tables.captured_names import LakeNames

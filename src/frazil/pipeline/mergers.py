@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.merge.merger import Merger
-from frazil.pipeline.recording import TracedMerge
+from frazil.pipeline.recording.recorders import TracedMerge
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirror
 from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
 from frazil.pipeline.tables.merge_settings import merge_settings, retry_policy

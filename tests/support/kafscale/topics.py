@@ -21,8 +21,8 @@ from frazil.model.rejected_record import RejectedRecord
 from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
 from frazil.sources.change_schema import change_schema
-from frazil.sources.kafscale.records.reader import SegmentReader
-from frazil.sources.kafscale.records.record_rows import BASE_COLUMNS, LFS_COLUMNS
+from frazil.sources.kafscale.reading.reader import SegmentReader
+from frazil.sources.kafscale.reading.record_rows import BASE_COLUMNS, LFS_COLUMNS
 from frazil.sources.kafscale.records.topic_plan import TopicPlan
 from frazil.sources.kafscale.segments.planned import PlannedSegment, SegmentRun
 from frazil.sources.protocol import (

@@ -20,7 +20,7 @@ from frazil.model.key_index import Repair, RepairReason
 from frazil.model.policy import LogFormat, LogLevel
 from frazil.model.rejected_record import RejectReason
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
-from frazil.pipeline.recording import IngestRecorder, Recorder, TracedMerge
+from frazil.pipeline.recording.recorders import IngestRecorder, Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.merge_status import MergeStatus, MergeStep

@@ -12,7 +12,7 @@ import pytest
 from frazil.config.models.kafscale_source import Envelope, OnWrongValue
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.change_schema import change_schema
-from frazil.sources.kafscale.records.change_events import ChangeEvents, TopicChanges
+from frazil.sources.kafscale.changes.change_events import ChangeEvents, TopicChanges
 from frazil.sources.protocol import CountedOutcome
 from tests.support.kafscale.change_topics import PRODUCED_MS, as_json, change_plan, change_records
 

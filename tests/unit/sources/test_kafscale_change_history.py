@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frazil.config.models.kafscale_source import Envelope
 from frazil.merge.folding.fold import Change, ChangeAction, KeyAction, fold
-from frazil.sources.kafscale.records.change_events import ChangeEvents
+from frazil.sources.kafscale.changes.change_events import ChangeEvents
 from tests.support.kafscale.change_topics import change_plan, change_records
 from tests.support.sampling import examples
 

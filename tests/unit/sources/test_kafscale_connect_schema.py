@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frazil.config.models.kafscale_source import Envelope, TopicColumn, TopicColumnType
-from frazil.sources.kafscale.records.connect_schema import own_columns
+from frazil.sources.kafscale.changes.connect_schema import own_columns
 from tests.support.kafscale.change_topics import as_json
 
 Type = TopicColumnType

@@ -21,8 +21,8 @@ from frazil.config.models.kafscale_source import (
 )
 from frazil.errors import StorageError
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records import lfs as lfs_module
-from frazil.sources.kafscale.records.record_rows import LFS_COLUMNS
+from frazil.sources.kafscale.reading import lfs as lfs_module
+from frazil.sources.kafscale.reading.record_rows import LFS_COLUMNS
 from frazil.sources.kafscale.records.record_schema import RecordSchema
 from frazil.sources.protocol import CountedOutcome, TableRows
 from tests.support.kafscale.segments import Message, client_batch, segment
@@ -277,7 +277,7 @@ def test_changes_are_read_from_payloads_that_are_valid(monkeypatch: pytest.Monke
             rejected = read("resolve", envelope(size=0)).rejected
             return SimpleNamespace(rows=records, rejected=tuple(rejected), counts=counts)
 
-    name = "frazil.sources.kafscale.records.change_events"
+    name = "frazil.sources.kafscale.changes.change_events"
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(ChangeEvents=Events))
     schema = RecordSchema("orders", b'{"required": ["id"]}')
     plan = {"validation": Validation.LENIENT, "schema": schema, "is_changes": True}

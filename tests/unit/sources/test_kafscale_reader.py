@@ -18,9 +18,9 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records import reader as reader_module
-from frazil.sources.kafscale.records.reader import SegmentReader
-from frazil.sources.kafscale.records.segment_faults import MOST_PAYLOAD_BYTES
+from frazil.sources.kafscale.reading import reader as reader_module
+from frazil.sources.kafscale.reading.reader import SegmentReader
+from frazil.sources.kafscale.reading.segment_faults import MOST_PAYLOAD_BYTES
 from frazil.sources.protocol import PartitionFailure, TableRows
 from tests.support.kafscale.segments import Message, client_batch, raw_batch, record, segment
 from tests.support.kafscale.topics import (
@@ -278,7 +278,7 @@ def test_the_reader_travels_and_loads_no_data_frames() -> None:
     reader = SegmentReader(bucket=BucketInMemory(), topics={TOPIC: topic_plan()})
     assert pickle.loads(pickle.dumps(reader)) == reader
     code = (
-        "import sys, frazil.sources.kafscale.records.reader\n"
+        "import sys, frazil.sources.kafscale.reading.reader\n"
         "sys.exit(bool({'pandas', 'pyspark', 'pyiceberg'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

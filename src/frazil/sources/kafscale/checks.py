@@ -31,7 +31,7 @@ from frazil.sources.findings import (
 from frazil.sources.kafscale.coordination.holders import load_holders
 from frazil.sources.kafscale.coordination.keys import CoordinationKeys
 from frazil.sources.kafscale.coordination.workers import connect_etcd
-from frazil.sources.kafscale.records.record_rows import BASE_COLUMNS, LFS_COLUMNS
+from frazil.sources.kafscale.reading.record_rows import BASE_COLUMNS, LFS_COLUMNS
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY, parse_cluster_snapshot
 from frazil.sources.kafscale.segments.discovery import SegmentBound, SegmentListing

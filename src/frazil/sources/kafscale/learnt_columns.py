@@ -10,7 +10,7 @@ from frazil.codec.kfs.records import decode_records
 from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import MalformedChangeError
-from frazil.sources.kafscale.records.connect_schema import own_columns
+from frazil.sources.kafscale.changes.connect_schema import own_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,7 +18,7 @@ from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.model.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.change_schema import change_schema
-from frazil.sources.kafscale.records.conversion import RecordConversion
+from frazil.sources.kafscale.reading.conversion import RecordConversion
 from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.protocol import PartitionFailure, TableFailure, TableRows

@@ -10,8 +10,8 @@ from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.config.models.kafscale_source import LfsMode
 from frazil.errors import StorageError
-from frazil.sources.kafscale.records.lfs import envelope_rows
-from frazil.sources.kafscale.records.rejected_rows import rows_but
+from frazil.sources.kafscale.reading.lfs import envelope_rows
+from frazil.sources.kafscale.reading.rejected_rows import rows_but
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.protocol import Split
 from frazil.sources.record_source import RecordOffsets

@@ -26,7 +26,7 @@ from frazil.errors import (
 from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
 from frazil.sources.kafscale.learnt_columns import learn_columns
-from frazil.sources.kafscale.records.reader import SegmentReader
+from frazil.sources.kafscale.reading.reader import SegmentReader
 from frazil.sources.kafscale.segments.gap_watch import GAP_SECONDS, GapWatch
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import (

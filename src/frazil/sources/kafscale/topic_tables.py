@@ -21,7 +21,7 @@ from frazil.model.schema.change import widens
 from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
 from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn, SourceTable, TableBegin
-from frazil.sources.kafscale.records.record_rows import BASE_COLUMNS, LFS_COLUMNS
+from frazil.sources.kafscale.reading.record_rows import BASE_COLUMNS, LFS_COLUMNS
 from frazil.sources.kafscale.records.topic_plan import TopicPlan
 
 if TYPE_CHECKING:

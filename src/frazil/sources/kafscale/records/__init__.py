@@ -1,1 +1,1 @@
-"""From the records of a segment to rows of tables, in Spark tasks; begin with ``reader``."""
+"""What is known of a topic's records: its plan, its columns in JSON, and its schema."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from frazil.sources.kafscale.records.refused_record import RefusedRecordError
+from frazil.sources.kafscale.changes.refused_record import RefusedRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.sources.kafscale.records.connect_schema import Json
+    from frazil.sources.kafscale.changes.connect_schema import Json
 
 _POSITIONS = range(1 << 64)
 _DIGITS = re.compile(r"\d{1,20}", re.ASCII)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.codec.kfs.records import RECORD_SCHEMA
 from frazil.config.models.kafscale_source import Validation
 from frazil.errors import MalformedChangeError
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records.lfs import EnvelopeResolver
-from frazil.sources.kafscale.records.record_rows import RecordRows
-from frazil.sources.kafscale.records.rejected_rows import RejectedRow, reject_rows, rows_but
+from frazil.sources.kafscale.changes.change_events import ChangeEvents
+from frazil.sources.kafscale.reading.lfs import EnvelopeResolver
+from frazil.sources.kafscale.reading.record_rows import RecordRows
+from frazil.sources.kafscale.reading.rejected_rows import RejectedRow, reject_rows, rows_but
 from frazil.sources.protocol import PartitionFailure, RecordsCounted, TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
     from frazil.clients.object_store import Bucket
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.sources.kafscale.changes.change_events import TopicChanges
+    from frazil.sources.kafscale.reading.record_rows import ReadRecords
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
     from frazil.sources.protocol import CountedOutcome, Reading
-
-    Made = tuple[pa.RecordBatch, tuple[RejectedRecord, ...], Mapping[CountedOutcome, int]]
 
 
 class RecordConversion:
@@ -32,7 +33,7 @@ class RecordConversion:
         self._plan = plan
         self._number, self._partition = partition, f"{plan.topic}/{partition}"
         self._resolver = EnvelopeResolver(plan.lfs, bucket, topic=plan.topic, partition=partition)
-        self._make = _rows_of(plan, partition)
+        self._reads = ChangeEvents(plan) if plan.is_changes else RecordRows(plan, partition)
 
     def convert(self, records: pa.RecordBatch, within: range) -> Iterator[Reading]:
         """What these records are; ``within`` are the offsets of the segments they are from.
@@ -53,11 +54,16 @@ class RecordConversion:
                 valid = valid.filter(rows_but(valid.num_rows, invalid))
             if not valid.num_rows:
                 continue
-            rows, rejected, counts = self._make(valid)
-            yield from rejected
-            yield from _counted(topic, counts)
-            if rows.num_rows:
-                yield TableRows(topic, rows)
+            made = self._make(valid)
+            yield from made.rejected
+            yield from _counted(topic, made.counts)
+            if made.rows.num_rows:
+                yield TableRows(topic, made.rows)
+
+    def _make(self, records: pa.RecordBatch) -> ReadRecords | TopicChanges:
+        if isinstance(self._reads, ChangeEvents):
+            return self._reads.read(records.select(RECORD_SCHEMA.names), self._number)
+        return self._reads.read(records)
 
     def _invalid(self, records: pa.RecordBatch) -> Mapping[int, RejectedRow]:
         schema = self._plan.schema
@@ -83,29 +89,6 @@ class RecordConversion:
         # What a client packed into one payload may have offsets of other segments.
         reached = min(max(offset, within.start), within.stop - 1)
         return PartitionFailure(self._plan.topic, self._partition, reached, error)
-
-
-def _rows_of(plan: TopicPlan, partition: int) -> Callable[[pa.RecordBatch], Made]:
-    """From records to rows, rejected records and what is only counted."""
-    if not plan.is_changes:
-        base = RecordRows(plan, partition)
-
-        def make(records: pa.RecordBatch) -> Made:
-            read = base.read(records)
-            return read.rows, read.rejected, read.counts
-
-        return make
-    # Only topics of changes need it.
-    from frazil.codec.kfs.records import RECORD_SCHEMA  # noqa: PLC0415
-    from frazil.sources.kafscale.records.change_events import ChangeEvents  # noqa: PLC0415
-
-    events = ChangeEvents(plan)
-
-    def make_changes(records: pa.RecordBatch) -> Made:
-        changes = events.read(records.select(RECORD_SCHEMA.names), partition)
-        return changes.rows, changes.rejected, changes.counts
-
-    return make_changes
 
 
 def _counted(topic: str, counts: Mapping[CountedOutcome, int]) -> Iterator[RecordsCounted]:

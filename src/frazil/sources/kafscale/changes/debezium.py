@@ -12,7 +12,7 @@ import msgspec
 from frazil.config.models.kafscale_source import TopicColumnType
 from frazil.model.change import Operation
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records.change_event import (
+from frazil.sources.kafscale.changes.change_event import (
     NO_TIME,
     ChangeEvent,
     WithoutChange,
@@ -20,14 +20,14 @@ from frazil.sources.kafscale.records.change_event import (
     milliseconds,
     values_of,
 )
-from frazil.sources.kafscale.records.change_sequence import SequenceField
-from frazil.sources.kafscale.records.connect_schema import ADDED, ConnectEncodings, decode_values
-from frazil.sources.kafscale.records.refused_record import RefusedRecordError
+from frazil.sources.kafscale.changes.change_sequence import SequenceField
+from frazil.sources.kafscale.changes.connect_schema import ADDED, ConnectEncodings, decode_values
+from frazil.sources.kafscale.changes.refused_record import RefusedRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frazil.sources.kafscale.records.connect_schema import Encoding, Json
+    from frazil.sources.kafscale.changes.connect_schema import Encoding, Json
     from frazil.sources.kafscale.records.json_columns import JsonColumns, JsonRow
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
 

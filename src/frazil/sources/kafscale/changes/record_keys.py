@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from frazil.config.models.kafscale_source import TopicColumnType
-from frazil.sources.kafscale.records.change_event import has_wrapper_columns, values_of
-from frazil.sources.kafscale.records.connect_schema import ConnectEncodings, decode_values, unwrap
+from frazil.sources.kafscale.changes.change_event import has_wrapper_columns, values_of
+from frazil.sources.kafscale.changes.connect_schema import ConnectEncodings, decode_values, unwrap
 
 if TYPE_CHECKING:
     from frazil.config.models.kafscale_source import TopicColumn

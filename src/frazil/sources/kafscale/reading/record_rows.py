@@ -15,9 +15,9 @@ from frazil.model.change import Operation
 from frazil.model.rejected_record import RejectReason
 from frazil.model.schema.types import Primitive
 from frazil.sources.change_schema import COMMITTED_AT_TYPE, change_schema
-from frazil.sources.kafscale.records.header_text import header_texts
+from frazil.sources.kafscale.reading.header_text import header_texts
+from frazil.sources.kafscale.reading.rejected_rows import RejectedRow, reject_rows, rows_but
 from frazil.sources.kafscale.records.json_columns import JsonColumns, ValueProblemKind
-from frazil.sources.kafscale.records.rejected_rows import RejectedRow, reject_rows, rows_but
 from frazil.sources.protocol import ChangeColumn, CountedOutcome
 
 if TYPE_CHECKING:

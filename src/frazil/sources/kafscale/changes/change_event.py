@@ -10,19 +10,19 @@ import msgspec
 
 from frazil.model.change import Operation
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records.change_sequence import SequenceField
-from frazil.sources.kafscale.records.connect_schema import (
+from frazil.sources.kafscale.changes.change_sequence import SequenceField
+from frazil.sources.kafscale.changes.connect_schema import (
     MAY_BE_WRAPPED,
     ConnectEncodings,
     decode_values,
     unwrap,
 )
-from frazil.sources.kafscale.records.refused_record import RefusedRecordError
+from frazil.sources.kafscale.changes.refused_record import RefusedRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from frazil.sources.kafscale.records.connect_schema import Json
+    from frazil.sources.kafscale.changes.connect_schema import Json
     from frazil.sources.kafscale.records.json_columns import JsonColumns, JsonRow
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
 

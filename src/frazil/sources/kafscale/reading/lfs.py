@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from frazil.config.models.kafscale_source import RESOLVE_CONCURRENCY, LfsMode
 from frazil.errors import StorageError
 from frazil.model.rejected_record import RejectReason
-from frazil.sources.kafscale.records.rejected_rows import (
+from frazil.sources.kafscale.reading.rejected_rows import (
     STORED_VALUE,
     RejectedRow,
     reject_rows,

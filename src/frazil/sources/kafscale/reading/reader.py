@@ -18,8 +18,8 @@ from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.config.models.kafscale_source import OnBadSegment
 from frazil.errors import StorageError
-from frazil.sources.kafscale.records.conversion import RecordConversion
-from frazil.sources.kafscale.records.segment_faults import SegmentFaults
+from frazil.sources.kafscale.reading.conversion import RecordConversion
+from frazil.sources.kafscale.reading.segment_faults import SegmentFaults
 from frazil.sources.kafscale.segments.planned import SegmentRun
 from frazil.sources.protocol import PartitionFailure
 

@@ -19,21 +19,21 @@ from frazil.config.models.kafscale_source import Envelope, OnWrongValue
 from frazil.model.change import Operation
 from frazil.model.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.change_schema import COMMITTED_AT_TYPE, change_schema
-from frazil.sources.kafscale.records.change_event import (
+from frazil.sources.kafscale.changes.change_event import (
     NO_TIME,
     ChangeEvent,
     PlainValues,
     WithoutChange,
 )
-from frazil.sources.kafscale.records.debezium import DebeziumValues
+from frazil.sources.kafscale.changes.debezium import DebeziumValues
+from frazil.sources.kafscale.changes.record_keys import RecordKeys
+from frazil.sources.kafscale.changes.refused_record import RefusedRecordError
 from frazil.sources.kafscale.records.json_columns import (
     TIMESTAMPS,
     JsonColumns,
     ValueProblem,
     ValueProblemKind,
 )
-from frazil.sources.kafscale.records.record_keys import RecordKeys
-from frazil.sources.kafscale.records.refused_record import RefusedRecordError
 from frazil.sources.protocol import ChangeColumn, CountedOutcome
 
 if TYPE_CHECKING:

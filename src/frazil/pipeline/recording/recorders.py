@@ -15,7 +15,7 @@ from frazil.ledger.rows import brief_position
 from frazil.merge.report import MergePhase
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter, Standby
-from frazil.pipeline.processor_recording import ProcessorRecorder
+from frazil.pipeline.recording.processor_recorder import ProcessorRecorder
 from frazil.sources.protocol import CountedOutcome
 from frazil.telemetry import metric_names as ours
 from frazil.telemetry import metric_names_foreign as foreign

@@ -1,0 +1,1 @@
+"""What loops report becomes status, metrics, logs and spans; begin with ``recorders``."""

@@ -1,0 +1,1 @@
+"""From segments to rows of tables, in Spark tasks; begin with ``reader``."""
