@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -277,8 +276,7 @@ def test_changes_are_read_from_payloads_that_are_valid(monkeypatch: pytest.Monke
             rejected = read("resolve", envelope(size=0)).rejected
             return SimpleNamespace(rows=records, rejected=tuple(rejected), counts=counts)
 
-    name = "frazil.sources.kafscale.changes.change_events"
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace(ChangeEvents=Events))
+    monkeypatch.setattr("frazil.sources.kafscale.reading.conversion.ChangeEvents", Events)
     schema = RecordSchema("orders", b'{"required": ["id"]}')
     plan = {"validation": Validation.LENIENT, "schema": schema, "is_changes": True}
     found = read("resolve", b"{}", envelope(), plan=plan, store_metadata=True)
