@@ -63,9 +63,22 @@ class TopicTables:
         return tuple(self._topics)
 
     def declared(self, topic: str) -> SourceTable:
-        """The table without what only the registry or its records know."""
+        """The table without what only the registry or its records know.
+
+        What is wrong with its settings is an obstacle of this topic alone.
+        """
         found = self._topics[topic]
-        return self._table(found, self._columns(found, found.columns, ""), "")
+        try:
+            return self._table(found, self._columns(found, found.columns, ""), "")
+        except ConfigError as error:
+            return SourceTable(
+                name=topic,
+                identity=topic,
+                shape="",
+                columns=(),
+                obstacle=error,
+                begins=TableBegin.STREAM,
+            )
 
     def learns_columns(self, topic: str) -> bool:
         """Whether its records themselves say which columns it has."""
@@ -175,8 +188,9 @@ class TopicTables:
     def _table(self, topic: Topic, columns: tuple[SourceColumn, ...], shape: str) -> SourceTable:
         numbers = {each.name: each.number for each in columns}
         missing = [name for name in topic.key if name not in numbers]
-        # What records bring is not known before the first of them.
-        if missing and (columns or not self.learns_columns(topic.topic)):
+        # What the registry or the records bring may not be known yet.
+        is_complete = columns or self._section.columns_from(topic) is ColumnsFrom.MAPPING
+        if missing and is_complete:
             message = f"its key has columns that are not declared: {', '.join(missing)}."
             raise ConfigError(message, table=topic.topic, next_step="declare them under columns")
         highest = max([0, *(number for number, _ in parse_shape(shape).values())])
