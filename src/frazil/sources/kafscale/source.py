@@ -224,7 +224,9 @@ class KafscaleSource:
         tables, plans, refused = self._load_tables(chosen, progress)
         chosen = {each: found for each, found in chosen.items() if each.topic in tables}
         # Of those that move: looking again at once brings nothing to one that has to wait.
-        self._has_more = not waiting.isdisjoint(chosen)
+        # One that had no turn is not known to wait, and comes first the next time.
+        without_turn = waiting - {each.partition for each in lines}
+        self._has_more = bool(chosen) and not waiting.isdisjoint(chosen.keys() | without_turn)
         moved = {each: found[-1].next_offset for each, found in chosen.items()}
         planned = {each: max(moved.get(each, 0), at) for each, at in starts.items()}
         lost = {each.partition for each in failures}
@@ -299,6 +301,7 @@ class KafscaleSource:
                 self._section.on_gap,
             )
             for partition, found in listed.items()
+            if taken[partition] or not found.segments
         ]
         return lines, waiting
 
