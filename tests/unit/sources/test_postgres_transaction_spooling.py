@@ -244,6 +244,29 @@ def test_a_description_that_came_without_rows_counts_for_the_rows_after_it() -> 
     assert [each.final_lsn for each in spooled.messages() if isinstance(each, Begin)] == [10, 30]
 
 
+def test_a_table_that_comes_new_goes_into_the_segment_of_the_others() -> None:
+    spooled = Spooled()
+    spooled.take(*transaction(10, relation(7), insert(7)))
+    spooled.take(*transaction(20, relation(8), insert(8)))
+    (only,) = spooled.finish()
+    assert only.relations == (relation(7), relation(8))
+
+
+def test_a_segment_that_has_reached_its_size_is_finished() -> None:
+    history = transaction(10, relation(7), insert(7))
+    # Nothing is written, where messages take a few bytes more.
+    measured = Spooled(write_bytes=1 << 20)
+    measured.take(*history)
+    full = measured.spooling.settled_bytes
+    spooled = Spooled(segment_bytes=full)
+    spooled.take(*history)
+    (only,) = spooled.spooling.take_finished()
+    assert only.end_lsn == 15
+    larger = Spooled(segment_bytes=full + 1)
+    larger.take(*history)
+    assert larger.spooling.take_finished() == []
+
+
 def test_a_large_transaction_has_segments_of_its_own() -> None:
     spooled = Spooled(large_bytes=10 * ROW_BYTES, segment_bytes=20 * ROW_BYTES)
     spooled.take(*transaction(10, relation(7), insert(7), relation(8), insert(8)))
