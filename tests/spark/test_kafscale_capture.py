@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from frazil.errors import TableNotFoundError
 from frazil.pipeline.loops.loop import Ending
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.captured_topics import CapturedTopics, captured_topics
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import EtcdServer, ObjectStore
+    from frazil.pipeline.planning.run_plan import TableStep
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -45,6 +47,68 @@ def topics(spark: SparkSession, object_store: ObjectStore, tmp_path: Path) -> Ca
 def ids(world: CapturedTopics, table: str = "prod.orders") -> list[tuple[int, int, int]]:
     rows = world.rows(table)
     return sorted((each["partition"], each["offset"], each["order_id"]) for each in rows)
+
+
+def planned(world: CapturedTopics, topic: str) -> TableStep:
+    step = world.plan()[topic].capture
+    assert step is not None
+    return step
+
+
+def waiting(step: TableStep) -> dict[str, tuple[int, int, int]]:
+    """Offset, newest and segments of each partition."""
+    found: Any = step.waiting.document["partitions"]
+    return {each["partition"]: (each["offset"], each["newest"], each["segments"]) for each in found}
+
+
+def test_a_plan_says_what_a_run_does_with_topics_and_leaves_no_trace(
+    topics: CapturedTopics,
+) -> None:
+    mirrored = {
+        "topic": "stock",
+        "changelog": "prod.stock_changes",
+        "mirror": "prod.stock",
+        "key": ["id"],
+        "columns": [{"name": "id", "type": "long"}],
+    }
+    absent = {"topic": "absent", "table": "prod.absent", "create": False}
+    topics.document["source"]["topics"] = [ORDERS, mirrored, absent]
+    topics.broker.produce(FIRST, [order(1), order(2)])
+    topics.broker.produce(FIRST, [order(3)])
+    topics.broker.produce(SECOND, [order(4)])
+    stock = TopicPartition("stock", 0)
+    topics.broker.produce(stock, [Message(b'{"id": 7}', key=b"7")])
+    found = topics.plan()
+    orders = found["orders"].capture
+    assert orders is not None
+    assert orders.has_work
+    assert orders.changelog is not None
+    assert orders.changelog.is_new
+    assert ("order_id", "long") in orders.changelog.columns
+    assert waiting(orders) == {"orders/0": (0, 3, 2), "orders/1": (0, 1, 1)}
+    assert orders.waiting.document["segments"] == 3
+    stocked = found["stock"].capture
+    assert stocked is not None
+    assert stocked.mirror is not None
+    assert (stocked.mirror.is_new, stocked.mirror.key) == (True, ("id",))
+    refused = found["absent"].capture
+    assert refused is not None
+    assert isinstance(refused.problem, TableNotFoundError)
+    with pytest.raises(TableNotFoundError):
+        topics.lake.open(topics.name("prod.orders"))
+    topics.document["source"]["topics"] = [ORDERS, mirrored]
+    topics.ingest()
+    found = topics.plan()
+    assert not any(each.capture is not None and each.capture.has_work for each in found.values())
+    assert found["stock"].merge is not None, "its changelog waits for a merge"
+    widened = [*COLUMNS, {"name": "note", "type": "string"}]
+    topics.document["source"]["topics"] = [{**ORDERS, "columns": widened}, mirrored]
+    topics.broker.produce(SECOND, [order(5), order(6)])
+    step = planned(topics, "orders")
+    assert waiting(step) == {"orders/0": (3, 3, 0), "orders/1": (1, 3, 1)}
+    assert step.changelog is not None
+    assert step.changelog.changes == ("note is added as string",)
+    assert not step.changelog.takes_over
 
 
 def test_records_become_rows_with_all_compressions(topics: CapturedTopics) -> None:
@@ -182,7 +246,13 @@ def test_a_table_and_offsets_of_the_processor_are_taken_over(
     for number, offset in ((0, 1), (1, 2)):
         value = json.dumps({"offset": offset, "last_timestamp_ms": 1, "updated_at": 1})
         put(etcd.endpoint, f"{prefix}/offsets/orders/{number}", value.encode())
+    step = planned(topics, "orders")
+    assert step.changelog is not None
+    assert (step.changelog.is_new, step.changelog.takes_over) == (False, True)
+    assert "price is added as double" in step.changelog.changes
+    assert waiting(step) == {"orders/0": (3, 6, 3), "orders/1": (3, 6, 3)}
     topics.ingest()
+    assert waiting(planned(topics, "orders")) == {"orders/0": (6, 6, 0), "orders/1": (6, 6, 0)}
     found = [(each["partition"], each["offset"]) for each in topics.rows("prod.orders")]
     assert sorted(found) == [*((0, at) for at in range(6)), *((1, at) for at in (0, 1, 3, 4, 5))]
     assert {each["note"] for each in topics.rows("prod.orders")} == {"old", None}

@@ -256,9 +256,7 @@ class CapturedTable:
     def _create(self, table: SourceTable) -> ChangelogTable:
         settings = self._settings
         if not table.layout.is_created:
-            message = "its table does not exist, and the source's settings say not to create it."
-            step = f"create {self.name}, or let it be created"
-            raise TableNotFoundError(message, table=table.name, next_step=step)
+            raise missing_table(table.name, self.name)
         plan = plan_changelog(
             table,
             None,
@@ -303,6 +301,13 @@ class CapturedTable:
             epoch=epoch,
             absent=tuple(name for name in names.values() if name not in taken),
         )
+
+
+def missing_table(table: str, changelog: str) -> TableNotFoundError:
+    """Why a table cannot be captured whose owner was to make its changelog."""
+    message = "its table does not exist, and the source's settings say not to create it."
+    step = f"create {changelog}, or let it be created"
+    return TableNotFoundError(message, table=table, next_step=step)
 
 
 def _member_names(plan: ChangelogPlan) -> dict[int, str]:

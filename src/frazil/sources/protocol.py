@@ -99,6 +99,8 @@ class CountedOutcome(StrEnum):
     """A payload that was fetched for its record."""
     RESOLVED_BYTES = "resolved_bytes"
     """The bytes of such payloads."""
+    RESOLVED_MICROSECONDS = "resolved_microseconds"
+    """How long tasks waited for them and compared them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,18 @@ def test_resolve_puts_the_payload_in_its_place() -> None:
     assert found.rejected == []
     assert found.counts[CountedOutcome.RESOLVED] == 1
     assert found.counts[CountedOutcome.RESOLVED_BYTES] == len(BLOB)
+
+
+def test_how_long_payloads_took_is_counted_once_for_each_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = count(0, 3_000_000)
+    monkeypatch.setattr(lfs_module, "monotonic_ns", lambda: next(ticks))
+    found = read("resolve", envelope(), b"plain", envelope())
+    # Three milliseconds for each of two payloads.
+    assert found.counts[CountedOutcome.RESOLVED] == 2
+    assert found.counts[CountedOutcome.RESOLVED_MICROSECONDS] == 6_000
+    assert CountedOutcome.RESOLVED_MICROSECONDS not in read("resolve", b"plain").counts
 
 
 def test_reference_keeps_the_envelope_and_its_fields() -> None:
