@@ -219,6 +219,23 @@ def test_a_record_that_does_not_decode_stops_its_partition_there_and_nothing_els
     assert shared.topics.partitions[U0].acknowledged == 2
 
 
+def test_a_gap_that_is_filled_later_lets_its_partition_go_on_by_itself(shared: Workers) -> None:
+    both_begun(shared)
+    shared.produce(U0, 2)
+    log = shared.topics.partitions[U0]
+    begins, records = log.begins, list(log.records)
+    log.expire(log.ends)
+    shared.step(A)
+    assert set(shared.running[A].stopped_partitions) == {U0}
+    shared.step(A)
+    assert set(shared.running[A].stopped_partitions) == {U0}
+    log.begins, log.records = begins, records
+    for _ in range(2):
+        shared.step(A)
+    assert not shared.running[A].stopped_partitions
+    assert log.acknowledged == log.ends
+
+
 def test_a_gap_stops_its_partition_until_a_resync_passes_it(shared: Workers) -> None:
     both_begun(shared)
     shared.produce(U0, 2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from frazil.errors import PositionLostError, SourceUnavailableError
+from frazil.hooks import ManualClock
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import MOST_SEGMENTS
 from frazil.sources.protocol import Limit, PartitionFailure, Progress, TableProgress
@@ -71,6 +73,43 @@ def test_a_gap_that_may_still_be_filled_is_waited_for_in_peace() -> None:
     world.add(FIRST, 2, count=3)
     assert read(plan(source, known, few))[:2] == [("orders/0", 2), ("orders/0", 5)]
     assert source.wait(600.0, few)
+
+
+def test_a_gap_that_is_filled_after_all_lets_its_partition_go_on() -> None:
+    world, clock = PartitionsInMemory(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    for base in range(5, 45):
+        world.add(FIRST, base)
+    source = world.open(gap_seconds=10.0, clock=clock)
+    known, stopped = at(ledger={"orders/0": 2}), {"orders/0": 2}
+    assert source.plan(known, ROOMY) is None
+    clock.advance(11)
+    (failure,) = plan(source, known).failures
+    assert isinstance(failure, PartitionFailure)
+    assert failure.offset == 2
+    # It is looked at in intervals, and such a look lists one segment.
+    for seconds, most in ((1, 0), (30, 4), (1, 0), (30, 4)):
+        clock.advance(seconds)
+        world.forget_requests()
+        assert source.plan(at(ledger={"orders/0": 2}, stopped=stopped), ROOMY) is None
+        listed = [each for each in world.bucket.listed if "/0/" in each]
+        assert len(listed) <= most, seconds
+        assert bool(listed) is bool(most), seconds
+    world.add(FIRST, 2, count=3)
+    clock.advance(31)
+    batch = plan(source, at(ledger={"orders/0": 2}, stopped=stopped))
+    assert batch.resumed == ("orders/0",)
+    assert read(batch)[:2] == [("orders/0", 2), ("orders/0", 5)]
+    assert source.has_reached({"orders/0": 45})
+    assert not source.has_reached({"orders/0": 46})
+
+
+def test_a_partition_that_stopped_for_another_reason_is_not_looked_at() -> None:
+    world, clock = PartitionsInMemory(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    world.add(FIRST, 3)
+    source = world.open(clock=clock)
+    clock.advance(1000)
+    assert source.plan(at(ledger={"orders/0": 3}, stopped={"orders/0": 3}), ROOMY) is None
+    assert not [key for key in world.bucket.listed if "/0/" in key]
 
 
 def test_a_look_lists_no_more_than_a_batch_can_have(monkeypatch: pytest.MonkeyPatch) -> None:

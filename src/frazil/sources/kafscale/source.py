@@ -26,6 +26,7 @@ from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
 from frazil.sources.kafscale.learnt_columns import learn_columns
 from frazil.sources.kafscale.reading.reader import SegmentReader
+from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.gap_watch import GAP_SECONDS, GapWatch
 from frazil.sources.kafscale.segments.planning import (
     PartitionFacts,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
     from frazil.sources.kafscale.segments.discovery import (
         ListedSegments,
-        SegmentBound,
         SegmentListing,
         SegmentObject,
     )
@@ -194,6 +194,8 @@ class KafscaleSource:
             each: continue_at(each, progress.tables[each.topic], recorded[each]) for each in held
         }
         stops = {each: progress.stopped.get(str(each), sys.maxsize) for each in held}
+        filled = self._find_filled(stops)
+        stops |= dict.fromkeys(filled, sys.maxsize)
         # One that is at its stop has nothing to read, however much there is behind it.
         readable = {each: at for each, at in starts.items() if at < stops[each]}
         lines, waiting = self._line_up(readable, stops, limit)
@@ -212,9 +214,11 @@ class KafscaleSource:
         self._planned = {
             each: at
             for each, at in planned.items()
-            if str(each) not in progress.stopped and str(each) not in lost
+            if (str(each) not in progress.stopped or each in filled) and str(each) not in lost
         }
         self._aligned |= {each: planned[each] for each in moved}
+        resumed = [each for each in filled if each in moved]
+        self._gaps.forget(resumed)
         end = {each: at for each, at in planned.items() if at != recorded[each]}
         if not (end or failures or refused):
             return None
@@ -235,8 +239,18 @@ class KafscaleSource:
             ),
             end=name_offsets(end),
             failures=(*failures, *refused),
+            resumed=tuple(map(str, resumed)),
             check=partial(self._coordination.leases.require_held, tuple(moved)),
         )
+
+    def _find_filled(self, stops: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Partitions that stopped at a gap where a segment begins by now."""
+        filled = []
+        for each in self._gaps.due(stops):
+            found = self._listing.list_new(each, stops[each], SegmentBound(bytes=1, segments=1))
+            if found.segments and found.segments[0].base_offset == stops[each]:
+                filled.append(each)
+        return filled
 
     def _line_up(
         self,
