@@ -164,8 +164,8 @@ class Batch:
     ``witness`` is what the source can find again after a restart, to prove that its history is
     still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
     ``resumed`` are partitions that were stopped, and that this batch reads on: what they waited for
-    has come. ``keep_rejected`` is for sources with dead letters of their own: it is given those of a
-    batch before anything is committed, and again when the batch is repeated.
+    has come. ``keep_rejected`` is for sources with dead letters of their own: it is given those of
+    a batch before anything is committed, and again when the batch is repeated.
     """
 
     reader: SplitReader
