@@ -111,6 +111,7 @@ def test_a_plan_says_what_a_run_does_with_topics_and_leaves_no_trace(
     assert not step.changelog.takes_over
 
 
+@pytest.mark.fault("U4")
 def test_records_become_rows_with_all_compressions(topics: CapturedTopics) -> None:
     broker = topics.broker
     for compression in range(5):
@@ -139,6 +140,7 @@ def test_records_become_rows_with_all_compressions(topics: CapturedTopics) -> No
     assert ids(topics)[-2:] == [(1, 1, 100), (1, 2, 101)]
 
 
+@pytest.mark.fault("U16")
 def test_wrong_values_are_null_and_records_without_required_ones_are_dead_letters(
     topics: CapturedTopics,
 ) -> None:
@@ -152,6 +154,7 @@ def test_wrong_values_are_null_and_records_without_required_ones_are_dead_letter
     assert [each["payload"] for each in letters][1] == b"no json"
 
 
+@pytest.mark.fault("U10")
 def test_a_damaged_segment_stops_its_partition_there_and_no_other(topics: CapturedTopics) -> None:
     broker = topics.broker
     broker.produce(FIRST, [order(1)])
@@ -171,6 +174,7 @@ def test_a_damaged_segment_stops_its_partition_there_and_no_other(topics: Captur
     assert ids(topics) == [(0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 4)]
 
 
+@pytest.mark.fault("U17")
 def test_columns_come_and_widen_and_those_that_are_not_listed_survive(
     topics: CapturedTopics,
 ) -> None:
@@ -204,6 +208,7 @@ def test_a_topic_that_is_made_again_goes_on_with_its_offsets(topics: CapturedTop
     assert ids(topics) == [(0, 0, 1), (0, 1, 2), (0, 2, 3)]
 
 
+@pytest.mark.fault("U11")
 def test_etcd_has_the_offsets_of_the_markers(
     spark: SparkSession, object_store: ObjectStore, etcd: EtcdServer, tmp_path: Path
 ) -> None:
@@ -217,6 +222,7 @@ def test_etcd_has_the_offsets_of_the_markers(
     assert value_at(etcd.endpoint, f"{prefix}/leases/orders/0") is None, "it was released"
 
 
+@pytest.mark.fault("U11")
 def test_a_table_and_offsets_of_the_processor_are_taken_over(
     spark: SparkSession, object_store: ObjectStore, etcd: EtcdServer, tmp_path: Path
 ) -> None:
@@ -282,6 +288,7 @@ def test_a_dead_letter_is_replayed_from_its_segment_and_is_one_row(topics: Captu
     assert len(topics.rows("prod.orders")) == 4
 
 
+@pytest.mark.fault("U20")
 def test_strict_validation_stops_a_partition_before_a_record_that_is_invalid(
     spark: SparkSession, object_store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -379,6 +379,7 @@ def test_what_is_only_counted_about_records_is_a_metric(stage: Stage) -> None:
     assert stage.value("kafscale_processor_batches_total", topic="orders") is None
 
 
+@pytest.mark.fault("U24")
 def test_the_processors_names_are_recorded_with_its_document() -> None:
     stage = Stage(ForeignNames.PROCESSOR)
     recorder = IngestRecorder(

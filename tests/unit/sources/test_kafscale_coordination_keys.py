@@ -80,6 +80,7 @@ def snapshot(*topics: dict[str, object]) -> bytes:
     ).encode()
 
 
+@pytest.mark.fault("U21")
 def test_the_cluster_is_read_as_brokers_write_it_since_release_1_6() -> None:
     partitions = [
         {"ErrorCode": 0, "Partition": 0, "Leader": 1, "ISR": [1]},
@@ -92,6 +93,7 @@ def test_the_cluster_is_read_as_brokers_write_it_since_release_1_6() -> None:
     }
 
 
+@pytest.mark.fault("U21")
 def test_the_cluster_is_read_as_older_brokers_wrote_it() -> None:
     old = {"ErrorCode": 0, "Name": "orders", "Partitions": [{"PartitionIndex": 0, "LeaderID": 1}]}
     assert parse_cluster_snapshot(snapshot(old)) == {ORDERS}

@@ -76,6 +76,7 @@ def test_off_keeps_the_envelope() -> None:
     assert found.counts == {}
 
 
+@pytest.mark.fault("U23")
 def test_resolve_puts_the_payload_in_its_place() -> None:
     id_ = TopicColumn(name="id", type=TopicColumnType.LONG)
     found = read("resolve", b"plain", envelope(), None, b'{"id": 7}', columns=(id_,))
@@ -121,6 +122,7 @@ def test_skip_leaves_them_out_and_counts_them() -> None:
     assert found.rejected == []
 
 
+@pytest.mark.fault("U23")
 def test_hybrid_decides_by_size() -> None:
     large, unknown = envelope(size=len(BLOB) + 1), envelope(size=None)
     zero = envelope(size=0)
@@ -209,6 +211,7 @@ def test_payloads_need_not_be_compared(fields: dict[str, Any]) -> None:
         b'{"kfs_lfs": 1, "key": "\\ud800"}',
     ],
 )
+@pytest.mark.fault("U23")
 def test_what_cannot_be_fetched_is_a_dead_letter(value: bytes) -> None:
     found = read("resolve", value, envelope())
     assert found.values == [BLOB]
