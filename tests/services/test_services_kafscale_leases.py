@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.clients.etcd.client import Etcd
-from frazil.errors import LeaseLostError, SourceUnavailableError
+from frazil.errors import ConfigError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination.keys import CoordinationKeys, offset_value
 from frazil.sources.kafscale.coordination.leases import PartitionLeases
@@ -127,6 +127,28 @@ def test_workers_that_come_get_their_share_and_give_it_back_when_they_leave(
         worker.rebalance(ORDERS)
     assert first.held() | third.held() == set(ORDERS)
     assert len(first.held()) == len(third.held()) == 3
+
+
+def test_another_pipeline_with_the_same_prefix_and_topic_is_refused_and_the_first_goes_on(
+    etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    def join(pipeline: str, *topics: str) -> PartitionLeases:
+        return PartitionLeases(
+            Etcd([etcd.endpoint]),
+            keys,
+            owner=f"of-{pipeline}",
+            topics=topics,
+            ttl=timedelta(seconds=30),
+            pipeline=pipeline,
+        )
+
+    with join("shop", "orders") as first, join("audit", "orders") as second:
+        assert first.rebalance(ORDERS) == set(ORDERS)
+        with pytest.raises(ConfigError, match="workers of the pipeline shop"):
+            second.rebalance(ORDERS)
+        assert first.rebalance(ORDERS) == set(ORDERS)
+        with join("stock", "stock") as third:
+            assert third.rebalance([TopicPartition("stock", 0)])
 
 
 def test_a_worker_that_knows_fewer_partitions_gives_none_away_for_it(

@@ -6,12 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import SecretStr
 
-from frazil.errors import TableNotFoundError
+from frazil.clients.etcd.client import Etcd
+from frazil.clients.etcd.transactions import Range
+from frazil.errors import (
+    PermissionError,  # noqa: A004 - the published name of this error
+    TableNotFoundError,
+)
 from frazil.pipeline.loops.loop import Ending
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from tests.support.kafscale.captured_topics import CapturedTopics, captured_topics
 from tests.support.kafscale.etcd_history import put, value_at
+from tests.support.kafscale.guarded_etcd import PASSWORD, guarded_etcd
 from tests.support.kafscale.registry_server import registry
 from tests.support.kafscale.segments import TIMESTAMP, Message
 
@@ -154,6 +161,42 @@ def test_wrong_values_are_null_and_records_without_required_ones_are_dead_letter
     assert [each["payload"] for each in letters][1] == b"no json"
 
 
+def test_a_table_is_partitioned_and_sorted_as_its_topic_says(topics: CapturedTopics) -> None:
+    arranged = {**ORDERS, "partition_by": ["day(placed_at)"], "sort_by": ["price desc", "order_id"]}
+    topics.document["source"]["topics"] = [arranged]
+    prices = [3, 1, 2, None, 2]
+    topics.broker.produce(
+        FIRST,
+        [
+            order(number, price=price, placed_at=f"2026-01-0{day}T00:00:00Z")
+            for day in (1, 2)
+            for number, price in enumerate(prices)
+        ],
+    )
+    topics.ingest()
+    table = topics.lake.open(topics.name("prod.orders"))
+    version = table.load_version()
+    assert [each.name for each in version.spec.fields] == ["placed_at_day"]
+    assert [each.descending for each in version.sort_order.fields] == [True, False]
+    files = table.read().selectExpr("input_file_name() f").distinct().count()
+    assert files == 2, "one for each day"
+    rows = topics.rows("prod.orders")
+    for day in (1, 2):
+        found = [each for each in rows if each["placed_at"].day == day]
+        assert [(each["price"], each["order_id"]) for each in found] == [
+            (3.0, 0),
+            (2.0, 2),
+            (2.0, 4),
+            (1.0, 1),
+            (None, 3),
+        ]
+    # The order stays when columns come.
+    arranged["columns"] = [*COLUMNS, {"name": "note", "type": "string"}]
+    topics.broker.produce(FIRST, [order(7, price=1), order(8, price=2, note="new")])
+    topics.ingest()
+    assert [each["order_id"] for each in topics.rows("prod.orders") if each["offset"] > 9] == [8, 7]
+
+
 @pytest.mark.fault("U10")
 def test_a_damaged_segment_stops_its_partition_there_and_no_other(topics: CapturedTopics) -> None:
     broker = topics.broker
@@ -220,6 +263,51 @@ def test_etcd_has_the_offsets_of_the_markers(
     assert stored is not None
     assert json.loads(stored)["offset"] == 1
     assert value_at(etcd.endpoint, f"{prefix}/leases/orders/0") is None, "it was released"
+
+
+def test_etcd_with_a_password_over_tls_serves_a_run_from_claim_to_offset(
+    spark: SparkSession, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    with guarded_etcd(tmp_path) as (server, ca):
+        access = {
+            "endpoints": [server.tls_endpoint],
+            "username": "writer",
+            "password": PASSWORD,
+            "ca": str(ca),
+        }
+        offsets = {"backend": "etcd", "key_prefix": "processors", "lease_ttl": "10s"}
+        topics = captured_topics(
+            spark,
+            object_store,
+            tmp_path,
+            topics=[ORDERS],
+            # The user may not read the brokers' description: the bucket says what there is.
+            source={"etcd": access, "offsets": offsets},
+        )
+        for number in range(3):
+            topics.broker.produce(FIRST, [order(number)])
+        assert waiting(planned(topics, "orders")) == {"orders/0": (0, 3, 3)}
+        topics.ingest()
+        assert ids(topics) == [(0, at, at) for at in range(3)]
+        client = Etcd(
+            [str(server.tls_endpoint)], username="writer", password=SecretStr(PASSWORD), ca=ca
+        )
+        stored, lease, workers = client.read_each(
+            [
+                Range("processors/offsets/orders/0"),
+                Range("processors/leases/orders/0"),
+                Range("processors/workers/", is_prefix=True),
+            ]
+        )
+        assert json.loads(stored[0].value)["offset"] == 2
+        assert not lease
+        assert not workers
+        topics.document["source"]["etcd"] = {**access, "password": "wrong"}
+        topics.broker.produce(FIRST, [order(9)])
+        topics.ingest_once()
+        (failure,) = topics.failures
+        assert isinstance(failure, PermissionError)
+        assert len(ids(topics)) == 3
 
 
 @pytest.mark.fault("U11")

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.changelog.table import ChangelogTable
 from frazil.config import table_settings
-from frazil.ingest.captured_table import missing_table
-from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
+from frazil.ingest.captured_table import changelog_now, missing_table
+from frazil.ingest.planning.changelog_plan import plan_changelog
 from frazil.ingest.planning.column_numbers import decode_column_numbers
 from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
 from frazil.ledger.rows import brief_position
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Streaming, TableState
-from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.pipeline.capture import capture_settings
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.run_plan import ChangelogStep, MirrorStep, RunPlan, TableStep
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
+    from frazil.ingest.planning.changelog_plan import ChangelogNow
     from frazil.model.marker import Marker, Position
     from frazil.model.source_table import SourceTable
     from frazil.model.table_name import TableName
@@ -193,7 +193,7 @@ class _CapturedNow:
             changelog = ChangelogTable.open(lake, name)
         except errors.TableNotFoundError:
             return cls()
-        now = _changelog_now(changelog)
+        now = changelog_now(changelog.table.load_version())
         # Where something was captured before, rows without a marker are a loss.
         columns = None if identity else table.layout.offset_columns
         try:
@@ -207,15 +207,3 @@ class _CapturedNow:
             return cls(now=now, is_empty=marker is None)
         shape = decode_column_numbers(now.columns, table=str(name)).shape
         return cls(now=now, position=marker.position, shape=shape)
-
-
-def _changelog_now(changelog: ChangelogTable) -> ChangelogNow:
-    version = changelog.table.load_version()
-    state = version.state
-    return ChangelogNow(
-        schema=version.schema,
-        last_column_id=state.last_column_id,
-        columns=state.properties.get(COLUMNS_PROPERTY),
-        format_version=state.format_version,
-        pinned=frozenset(each.source_id for each in version.spec.fields),
-    )

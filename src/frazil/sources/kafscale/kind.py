@@ -97,7 +97,7 @@ class KafscaleKind(SourceKind):
 
     @cached_property
     def _coordination(self) -> Coordination:
-        return Coordination(self._section)
+        return Coordination(self._section, self.config.pipeline)
 
     def open(
         self,
@@ -133,7 +133,7 @@ class KafscaleKind(SourceKind):
 
     def check(self) -> Findings:
         """The bucket, the topics, etcd, the registry and the columns."""
-        return check_source(self._section, self.bucket)
+        return check_source(self._section, self.bucket, self.config.pipeline)
 
     def load_plan_facts(self) -> KafscalePlanFacts:
         """The partitions of the bucket; what waits in them is listed when a table is planned."""
