@@ -12,7 +12,6 @@ import pytest
 from frazil.clients.etcd.client import Etcd
 from frazil.clients.object_store import Bucket
 from frazil.config.models.kafscale_source import KafscaleSection
-from frazil.demo.services import etcd as start_etcd
 from frazil.errors import (
     PermissionError,  # noqa: A004 - the published name of this error
     SourceUnavailableError,
@@ -28,9 +27,9 @@ from frazil.sources.kafscale.record_counts import KafscaleRecords
 from frazil.sources.kafscale.segments.cluster_snapshot import SNAPSHOT_KEY
 from frazil.sources.kafscale.segments.discovery import SegmentListing
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
-from tests.support.faults.tls_front import make_certificate
 from tests.support.kafscale.broker import Broker
 from tests.support.kafscale.etcd_history import claim_as_processor, encode, put, request, value_at
+from tests.support.kafscale.guarded_etcd import PASSWORD, guarded_etcd
 from tests.support.kafscale.registry_server import registry
 from tests.support.kafscale.segments import Message, client_batch, segment
 
@@ -45,7 +44,6 @@ pytestmark = pytest.mark.services
 
 ORDERS = TopicPartition("orders", 0)
 NOWHERE = "http://127.0.0.1:9"
-PASSWORD = "canary-51c0"
 BY_ITSELF = {"discovery": "s3", "offsets": {"backend": "none"}}
 
 
@@ -153,20 +151,8 @@ def test_an_etcd_that_is_away_stops_what_needs_it_and_no_more(broker: CheckedBro
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EtcdServer, Path]]:
-    """An etcd with TLS and users, one of whom may only read."""
-    certificate = make_certificate(tmp_path_factory.mktemp("etcd-tls"), "etcd")
-    with start_etcd(certificate=(certificate.file, certificate.key)) as server:
-        for user, permission in (("root", None), ("reader", "READ"), ("writer", "READWRITE")):
-            request(server.endpoint, "auth/user/add", name=user, password=PASSWORD)
-            request(server.endpoint, "auth/role/add", name=user)
-            request(server.endpoint, "auth/user/grant", user=user, role=user)
-            if permission is not None:
-                # processors/ to processors0: every key below the prefix.
-                keys = {"key": "cHJvY2Vzc29ycy8=", "range_end": "cHJvY2Vzc29yczA="}
-                allowed = {"permType": permission, **keys}
-                request(server.endpoint, "auth/role/grant", name=user, perm=allowed)
-        request(server.endpoint, "auth/enable")
-        yield server, certificate.file
+    with guarded_etcd(tmp_path_factory.mktemp("etcd-tls")) as found:
+        yield found
 
 
 def test_etcd_is_signed_in_to_over_tls_and_has_to_allow_writing(
@@ -225,6 +211,8 @@ def test_a_processor_that_still_holds_partitions_is_named(
     ) as leases:
         leases.rebalance([ORDERS])
         found = check_source(section, broker.bucket)
+        other = check_source(section, broker.bucket, "another")
+    assert other.problems == found.problems, "an unnamed one is not another one"
     (problem,) = found.problems
     assert problem.severity is Severity.WARNS
     assert "processor-0" in problem.sentence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.clients.etcd.client import Etcd
-from frazil.errors import LeaseLostError, SourceUnavailableError
+from frazil.errors import ConfigError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination.keys import CoordinationKeys, offset_value
 from frazil.sources.kafscale.coordination.leases import PartitionLeases
@@ -100,12 +100,14 @@ def test_the_processor_and_we_exclude_each_other(
     assert ours.rebalance(ORDERS) == set(ORDERS)
 
 
+@pytest.mark.fault("U22")
 def test_only_partitions_of_mapped_topics_are_claimed(
     join: Callable[..., PartitionLeases],
 ) -> None:
     assert join("a").rebalance([FIRST, TopicPartition("unmapped", 0)]) == {FIRST}
 
 
+@pytest.mark.fault("U8")
 def test_workers_that_come_get_their_share_and_give_it_back_when_they_leave(
     join: Callable[..., PartitionLeases],
 ) -> None:
@@ -125,6 +127,28 @@ def test_workers_that_come_get_their_share_and_give_it_back_when_they_leave(
         worker.rebalance(ORDERS)
     assert first.held() | third.held() == set(ORDERS)
     assert len(first.held()) == len(third.held()) == 3
+
+
+def test_another_pipeline_with_the_same_prefix_and_topic_is_refused_and_the_first_goes_on(
+    etcd: EtcdServer, keys: CoordinationKeys
+) -> None:
+    def join(pipeline: str, *topics: str) -> PartitionLeases:
+        return PartitionLeases(
+            Etcd([etcd.endpoint]),
+            keys,
+            owner=f"of-{pipeline}",
+            topics=topics,
+            ttl=timedelta(seconds=30),
+            pipeline=pipeline,
+        )
+
+    with join("shop", "orders") as first, join("audit", "orders") as second:
+        assert first.rebalance(ORDERS) == set(ORDERS)
+        with pytest.raises(ConfigError, match="workers of the pipeline shop"):
+            second.rebalance(ORDERS)
+        assert first.rebalance(ORDERS) == set(ORDERS)
+        with join("stock", "stock") as third:
+            assert third.rebalance([TopicPartition("stock", 0)])
 
 
 def test_a_worker_that_knows_fewer_partitions_gives_none_away_for_it(
@@ -178,7 +202,7 @@ def test_clocks_that_differ_by_hours_do_no_harm(etcd: EtcdServer, keys: Coordina
         early.require_held(early.held())
 
 
-@pytest.mark.fault("L10")
+@pytest.mark.fault("L10", "U13")
 def test_leases_are_renewed_while_the_worker_works(
     join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
 ) -> None:
@@ -225,7 +249,7 @@ def test_a_worker_without_etcd_stops_and_another_takes_over(
     assert lost.rebalance(ORDERS) == set(ORDERS) - other.held()
 
 
-@pytest.mark.fault("L4")
+@pytest.mark.fault("L4", "U12")
 def test_leaving_deletes_no_key_of_another(
     join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
 ) -> None:
@@ -256,6 +280,7 @@ def write_over(endpoint: str, key: str) -> None:
 
 @pytest.mark.fault("L4", "L5")
 @pytest.mark.parametrize("replace", [delete_and_claim, write_over])
+@pytest.mark.fault("U12")
 def test_no_offset_is_written_for_a_claim_that_was_replaced_unseen(
     join: Callable[..., PartitionLeases],
     etcd: EtcdServer,
@@ -301,7 +326,7 @@ def test_a_claim_whose_answer_was_lost_is_found_again(
         worker.require_held(ORDERS)
 
 
-@pytest.mark.fault("L7")
+@pytest.mark.fault("L7", "U12")
 def test_a_release_that_arrives_late_does_not_end_the_claim_after_it(
     join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
 ) -> None:
@@ -359,7 +384,7 @@ def test_a_topics_watermark_is_not_overwritten_by_what_was_read_before(
     assert watermark == value_at(etcd.endpoint, keys.watermark(ORDERS[0]))
 
 
-@pytest.mark.fault("L6")
+@pytest.mark.fault("L6", "U12")
 def test_an_offset_never_moves_back(
     join: Callable[..., PartitionLeases], etcd: EtcdServer, keys: CoordinationKeys
 ) -> None:

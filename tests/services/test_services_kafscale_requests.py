@@ -126,6 +126,7 @@ def topic(object_store: ObjectStore) -> Iterator[CountedTopic]:
         yield CountedTopic(object_store, proxy)
 
 
+@pytest.mark.fault("U9")
 def test_what_was_captured_costs_no_request(topic: CountedTopic) -> None:
     topic.flush(1)
     # Where the partition begins, then its first segment.

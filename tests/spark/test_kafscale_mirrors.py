@@ -73,6 +73,7 @@ def history(chance: random.Random, length: int) -> list[tuple[int, dict[str, Any
     return steps
 
 
+@pytest.mark.fault("U1")
 def test_a_topic_with_keys_becomes_the_newest_value_of_each(
     spark: SparkSession, object_store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_topic_with_keys_becomes_the_newest_value_of_each(
     assert {key: each[1] for key, each in mirrored(world).items()} == mails
 
 
+@pytest.mark.fault("U1")
 def test_change_events_are_ordered_by_their_field_whatever_the_arrival(
     spark: SparkSession, object_store: ObjectStore, tmp_path: Path
 ) -> None:

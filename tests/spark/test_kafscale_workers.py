@@ -40,6 +40,7 @@ def world(object_store: ObjectStore, etcd: EtcdServer, s3_catalog: RestCatalog) 
 
 @pytest.mark.fault("K12", "L1", "L4")
 @pytest.mark.timeout(900)
+@pytest.mark.fault("U3")
 def test_two_workers_capture_every_record_once_through_kills_and_pauses(
     world: TopicServices, tmp_path: Path
 ) -> None:

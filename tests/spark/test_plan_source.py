@@ -107,6 +107,7 @@ def test_a_new_pipeline_is_planned_without_a_trace_and_a_run_does_what_was_said(
     assert orders["capture"]["changelog"] == {
         "name": "public.orders_changelog",
         "creates": True,
+        "takes_over": False,
         "columns": [{"name": "id", "type": "int"}, {"name": "note", "type": "string"}],
         "changes": [],
     }

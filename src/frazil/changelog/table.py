@@ -12,7 +12,7 @@ from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDe
 from frazil.clients.java_errors import translated
 from frazil.errors import TableNotFoundError
 from frazil.model.marker import MarkerMove, MarkerRole, Override
-from frazil.model.schema.partitioning import UNPARTITIONED
+from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.table_facts import (
     COLUMNS_PROPERTY,
     INCOMPLETE_KEY,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable, TableVersion
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.model.marker import Marker, Position
-    from frazil.model.schema.partitioning import PartitionSpec
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.types import Schema
     from frazil.model.table_name import TableName
 
@@ -56,6 +56,7 @@ class ChangelogTable:
         *,
         schema: Schema,
         spec: PartitionSpec = UNPARTITIONED,
+        sort_order: SortOrder = UNSORTED,
         format_version: int = NEWEST_FORMAT,
         columns: str | None = None,
     ) -> ChangelogTable:
@@ -67,6 +68,7 @@ class ChangelogTable:
         definition = TableDefinition(
             schema=schema,
             spec=spec,
+            sort_order=sort_order,
             format_version=format_version,
             properties={**BOUNDED_METADATA, **properties},
         )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from frazil.changelog.layout import CdcColumns
 from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
+from frazil.clients.iceberg.write.row_order import plan_row_order
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.errors import (
     MarkerLostError,
@@ -24,7 +25,7 @@ from frazil.ingest.planning.column_numbers import decode_column_numbers
 from frazil.ingest.task import TableTarget
 from frazil.model.change import Operation, SequenceNumber
 from frazil.model.marker import Marker, MarkerRole
-from frazil.model.schema.layout_expressions import plan_partition_spec
+from frazil.model.schema.layout_expressions import plan_partition_spec, plan_sort_order
 from frazil.model.table_facts import COLUMNS_PROPERTY
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.table_metadata import TableMetadata
     from frazil.clients.iceberg.table import TableVersion
     from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.clients.iceberg.write.row_order import RowOrder
     from frazil.ingest.planning.changelog_plan import ChangelogPlan
     from frazil.ingest.settings import CaptureSettings
     from frazil.model.marker import Position
     from frazil.model.policy import OnWiden
-    from frazil.model.schema.partitioning import PartitionSpec
+    from frazil.model.schema.partitioning import PartitionSpec, SortOrder
     from frazil.model.schema.table_layout import TableLayout
     from frazil.model.schema.types import Schema
     from frazil.model.source_table import SourceTable
@@ -142,13 +144,7 @@ class CapturedTable:
         takes_over = seen is None and has_rows and part.restart is None
         plan = plan_changelog(
             part.table,
-            ChangelogNow(
-                schema=version.schema,
-                last_column_id=state.last_column_id,
-                columns=columns,
-                format_version=state.format_version,
-                pinned=frozenset(each.source_id for each in version.spec.fields),
-            ),
+            changelog_now(version),
             prefix=self._settings.prefix,
             on_drop=self._settings.on_drop,
             evolution=self._settings.evolution,
@@ -168,6 +164,7 @@ class CapturedTable:
             target=TableTarget(
                 layout=self._layout(part.table, plan, epoch),
                 target=version.write_target(plan.schema),
+                order=_row_order(part.table, plan.schema, version.sort_order),
             ),
             epoch=epoch,
             seen=seen,
@@ -256,9 +253,7 @@ class CapturedTable:
     def _create(self, table: SourceTable) -> ChangelogTable:
         settings = self._settings
         if not table.layout.is_created:
-            message = "its table does not exist, and the source's settings say not to create it."
-            step = f"create {self.name}, or let it be created"
-            raise TableNotFoundError(message, table=table.name, next_step=step)
+            raise missing_table(table.name, self.name)
         plan = plan_changelog(
             table,
             None,
@@ -272,6 +267,7 @@ class CapturedTable:
             settings.changelog,
             schema=plan.schema,
             spec=self._spec(table.layout, plan.schema),
+            sort_order=plan_sort_order(table.layout.sort_by, plan.schema),
             format_version=settings.format_version,
             columns=plan.columns,
         )
@@ -303,6 +299,32 @@ class CapturedTable:
             epoch=epoch,
             absent=tuple(name for name in names.values() if name not in taken),
         )
+
+
+def changelog_now(version: TableVersion) -> ChangelogNow:
+    """What a plan of its schema needs."""
+    arranged = (*version.spec.fields, *version.sort_order.fields)
+    return ChangelogNow(
+        schema=version.schema,
+        last_column_id=version.state.last_column_id,
+        columns=version.state.properties.get(COLUMNS_PROPERTY),
+        format_version=version.state.format_version,
+        pinned=frozenset(each.source_id for each in arranged),
+    )
+
+
+def _row_order(table: SourceTable, schema: Schema, order: SortOrder) -> RowOrder | None:
+    """That of a table of records; changes stay in the order they have."""
+    if table.layout.has_operations or not order.fields:
+        return None
+    return plan_row_order(schema, order)
+
+
+def missing_table(table: str, changelog: str) -> TableNotFoundError:
+    """Why a table cannot be captured whose owner was to make its changelog."""
+    message = "its table does not exist, and the source's settings say not to create it."
+    step = f"create {changelog}, or let it be created"
+    return TableNotFoundError(message, table=table, next_step=step)
 
 
 def _member_names(plan: ChangelogPlan) -> dict[int, str]:

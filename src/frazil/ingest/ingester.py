@@ -217,6 +217,7 @@ class Ingester:
 
     def _run(self, batch: Batch) -> BatchResult:
         result = BatchResult(self._new_name())
+        self._stopped.resume(batch.resumed)
         self._running.append(result)
         try:
             run_batch(

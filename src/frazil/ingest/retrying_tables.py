@@ -86,7 +86,9 @@ class RetryingTables:
 
 
 class StoppedPartitions:
-    """Partitions that failed, until an operator or another process tries them again.
+    """Partitions that failed, until they are tried again.
+
+    By an operator, by another process, or by the source, once it has what was missing.
 
     Only in memory: a process that reads a partition again meets what stopped it again.
     """
@@ -102,6 +104,12 @@ class StoppedPartitions:
     def forget(self) -> None:
         """An operator may have fixed what was wrong."""
         self._failures.clear()
+
+    def resume(self, partitions: Iterable[str]) -> None:
+        """What these waited for has come."""
+        for name in partitions:
+            if self._failures.pop(name, None) is not None:
+                _log.info("partition goes on", partition=name)
 
     def take(self, failures: Iterable[PartitionFailure]) -> None:
         """Stop these, each where it failed first."""

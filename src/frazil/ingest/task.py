@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from frazil.clients.iceberg.write.data_file import WrittenFile
+    from frazil.clients.iceberg.write.row_order import RowOrder
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.ingest.changelog_rows import RowLayout
     from frazil.ingest.progress import TaskGauge
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """Where the rows of one table go."""
+    """Where the rows of one table go; with an ``order``, those that come together are sorted."""
 
     layout: RowLayout
     target: WriteTarget
+    order: RowOrder | None = None
+
+    def lay_out(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """As the table has them."""
+        laid_out = self.layout.lay_out(rows)
+        return laid_out if self.order is None else laid_out.take(self.order.of(laid_out))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +151,7 @@ class _TableWriters:
         if target is None or table in self.failures or not rows.num_rows:
             return
         try:
-            self._writer(table, target).write(target.layout.lay_out(rows))
+            self._writer(table, target).write(target.lay_out(rows))
         except (SchemaError, SourceError) as error:
             self.refuse(table, error)
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
+from frazil.clients.iceberg.write.row_order import plan_row_order
 from frazil.errors import CommitConflictError
 from frazil.merge.apply import MergeWork
 from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
@@ -15,7 +16,7 @@ from frazil.merge.planning.changes import decode_sequence
 from frazil.merge.reading.changelog_reader import ReadLayout, merged_changes, remembered_deletes
 from frazil.merge.target import MergeTarget, load_target, task_index
 from frazil.merge.writing.admission import AdmissionRules
-from frazil.merge.writing.key_writer import KeyWriterSpec, plan_row_order
+from frazil.merge.writing.key_writer import KeyWriterSpec
 from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.merge.writing.task import MergeJob
 from frazil.mirror.index.keeping import IndexGrowth

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.model.marker import Marker, Position
     from frazil.model.source_table import SourceTable
+    from frazil.sources.protocol import TableProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,22 @@ class PlannedTable:
     estimated_rows: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingChanges:
+    """What waits at the source for one table; ``has_any`` is None if that is unknown.
+
+    ``text`` says it for people where it is more than that, ``lines`` are labels and texts with the
+    details, ``document`` is the same for programs.
+    """
+
+    has_any: bool | None
+    text: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+    document: Mapping[str, object] = field(default_factory=dict)
+
+
 class PlanFacts(Protocol):
-    """A source as it was at one moment; nothing is connected any more."""
+    """A source as it was at one moment; nothing of it is changed by asking."""
 
     @property
     def tables(self) -> Mapping[str, SourceTable]:
@@ -54,8 +69,13 @@ class PlanFacts(Protocol):
     def plan_preparation(self, tables: Collection[str], since: Marker | None) -> SourcePreparation:
         """What ``Source.prepare`` would do for these tables."""
 
-    def describe(self, table: str, settings: TableSettings) -> PlannedTable:
-        """A table that has an identity; raises why it cannot be captured."""
+    def load_waiting(
+        self, table: str, at: TableProgress, acknowledged: Position | None
+    ) -> WaitingChanges:
+        """What waits for a table that is there now; ``acknowledged`` is what the ledger says."""
 
-    def has_changes(self, table: str, after: Position | None) -> bool | None:
-        """Whether changes of it wait at the source; None if that is unknown."""
+    def describe(self, table: str, settings: TableSettings, shape: str) -> PlannedTable:
+        """A table that has an identity; ``shape`` is what its changelog had before.
+
+        Asked after what waits for it. Raises why it cannot be captured.
+        """

@@ -99,6 +99,8 @@ class CountedOutcome(StrEnum):
     """A payload that was fetched for its record."""
     RESOLVED_BYTES = "resolved_bytes"
     """The bytes of such payloads."""
+    RESOLVED_MICROSECONDS = "resolved_microseconds"
+    """How long tasks waited for them and compared them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,9 @@ class Batch:
     of a partition was lost.
     ``witness`` is what the source can find again after a restart, to prove that its history is
     still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
-    ``keep_rejected`` is for sources with dead letters of their own: it is given those of a batch
-    before anything is committed, and again when the batch is repeated.
+    ``resumed`` are partitions that were stopped, and that this batch reads on: what they waited for
+    has come. ``keep_rejected`` is for sources with dead letters of their own: it is given those of
+    a batch before anything is committed, and again when the batch is repeated.
     """
 
     reader: SplitReader
@@ -170,6 +173,7 @@ class Batch:
     parts: tuple[TablePart, ...]
     end: Position | None
     failures: tuple[TableFailure | PartitionFailure, ...] = ()
+    resumed: tuple[str, ...] = ()
     most_tasks: int | None = None
     check: Callable[[], None] = _no_check
     witness: str | None = None
@@ -182,7 +186,8 @@ class Progress:
 
     ``acknowledged`` is what the ledger says, None before the first batch. ``tables`` are those to
     be captured in the stream, each with the position of its marker and the identity recorded.
-    ``stopped`` are partitions that are not planned beyond an offset, because they failed there.
+    ``stopped`` are partitions that are not planned beyond an offset, because they failed there;
+    a source may resume one that it stopped itself.
     """
 
     acknowledged: Position | None

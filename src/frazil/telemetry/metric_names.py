@@ -111,6 +111,12 @@ RESOLVED_BYTES: Final = Counter(
     unit=Unit.BYTES,
     labels=(TABLE,),
 )
+RESOLVED_SECONDS: Final = Counter(
+    name="frazil_resolved_seconds_total",
+    help="Time that tasks waited for such payloads and compared them.",
+    unit=Unit.SECONDS,
+    labels=(TABLE,),
+)
 SOURCE_LAG_BYTES: Final = Gauge(
     name="frazil_source_lag_bytes",
     help="Bytes between the newest position of the source and the one committed.",

@@ -123,7 +123,7 @@ PROCESSOR_LFS_ERRORS: Final = Counter(
 )
 PROCESSOR_LFS_DURATION: Final = Histogram(
     name="kafscale_processor_lfs_resolution_duration_seconds",
-    help="Time the resolution of an envelope took.",
+    help="Time the resolution of an envelope took, as the mean of its batch.",
     unit=Unit.SECONDS,
     labels=(TOPIC,),
     buckets=BLOB_SECONDS,

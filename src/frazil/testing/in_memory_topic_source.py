@@ -65,6 +65,8 @@ class InMemoryTopicSource:
         self._woken = Event()
         # The offset that follows what was planned, of the partitions that are read; None before.
         self._planned: dict[str, int] | None = None
+        # Where gaps were reported.
+        self._gaps: dict[str, int] = {}
         # The leases whose offsets were acknowledged again as the ledger has them.
         self._settled: set[tuple[str, int]] = set()
 
@@ -143,6 +145,7 @@ class InMemoryTopicSource:
             for each in held
         }
         stops = {each.name: progress.stopped.get(each.name, sys.maxsize) for each in held}
+        resumed = self._resume(held, stops)
         read = [each for each in held if each.begins <= starts[each.name] <= each.ends]
         lost = [each for each in held if each not in read and starts[each.name] < stops[each.name]]
         rows = self._gather(read, starts, stops, limit)
@@ -157,6 +160,7 @@ class InMemoryTopicSource:
         # Where a process ended between the table and the ledger, the ledger follows.
         end = {name: at for name, at in planned.items() if at != recorded[name]}
         failures = tuple(_gap(each, starts[each.name]) for each in lost)
+        self._gaps |= {each.name: starts[each.name] for each in lost}
         if not (end or moved or failures):
             return None
         tables = {name: self._topics.tables[name] for name in goals}
@@ -171,8 +175,16 @@ class InMemoryTopicSource:
             ),
             end=end,
             failures=failures,
+            resumed=tuple(name for name in resumed if name in moved),
             check=self._lease_check([self._topics.partitions[name] for name in moved]),
         )
+
+    def _resume(self, held: Sequence[Partition], stops: dict[str, int]) -> list[str]:
+        """Those that stopped at a gap that is none any more; they have no stop then."""
+        stopped = [each for each in held if self._gaps.get(each.name, -1) == stops[each.name]]
+        resumed = [each.name for each in stopped if each.begins <= stops[each.name]]
+        stops |= dict.fromkeys(resumed, sys.maxsize)
+        return resumed
 
     def plan_copy(self, tables: Collection[str]) -> Batch | None:
         """Restart topics at their oldest records, if this process has their first partition."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from frazil.changelog.table import ChangelogTable
+from frazil.cli.verbs.plan import load_plans
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
@@ -18,6 +19,7 @@ from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.merge.merger import Merger
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.letter_replay import build_replay
 from frazil.pipeline.loops.loop import Ending, StopRequest
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from frazil.cli.results.plan_results import Planned
     from frazil.config import Config
     from frazil.demo.services import EtcdServer, ObjectStore
     from frazil.ingest.replay import ReplayReport
@@ -90,6 +93,15 @@ class CapturedTopics:
             return loop.run(once=True)
         finally:
             capture.claim.release()
+
+    def plan(self) -> dict[str, Planned]:
+        """As ``frazil plan`` shows it, by topic."""
+        config = self.config
+        facts = configured_source(config).load_plan_facts()
+        run, planned = load_plans(attach_session(self.spark, config), config, (), facts)
+        assert run is not None
+        assert run.preparation.problem is None
+        return {each.table: each for each in planned}
 
     def merge(self) -> None:
         """All mirrors."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from frazil.clients.etcd.client import Etcd
+    from frazil.hooks import Clock
     from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 NAMESPACE = "default"
@@ -116,9 +117,9 @@ class PartitionsInMemory:
             }
         )
 
-    def open(self, *, gap_seconds: float = 0.0) -> KafscaleSource:
+    def open(self, *, gap_seconds: float = 0.0, clock: Clock | None = None) -> KafscaleSource:
         """As a new process has it."""
-        clock, listing = SystemClock(), SegmentListing(self.bucket, NAMESPACE)
+        clock, listing = clock or SystemClock(), SegmentListing(self.bucket, NAMESPACE)
         return KafscaleSource(
             self.section,
             self.bucket,

@@ -102,6 +102,7 @@ def test_the_golden_segment_and_its_index_are_read() -> None:
 
 @given(st.data())
 @examples(150)
+@pytest.mark.fault("U4")
 def test_what_a_client_encoded_is_what_is_decoded(data: st.DataObject) -> None:
     base = data.draw(st.integers(0, 2**40))
     parts, expected = [], []
@@ -129,12 +130,14 @@ def test_many_records_come_in_pieces_and_none_is_missing(compression: int) -> No
     assert table.column("offset").to_pylist() == list(range(100_000))
 
 
+@pytest.mark.fault("U5")
 def test_a_truncated_segment_is_refused() -> None:
     for cut in range(len(GOLDEN)):
         with pytest.raises(MalformedFileError):
             rows_of(GOLDEN[:cut])
 
 
+@pytest.mark.fault("U5")
 def test_a_changed_bit_is_refused_or_changes_no_record() -> None:
     refused = 0
     for at in range(len(GOLDEN) * 8):
@@ -177,6 +180,7 @@ def test_records_that_no_client_wrote_are_refused_by_name(
         (b"\xff" * 20, 1),
     ],
 )
+@pytest.mark.fault("U5")
 def test_what_does_not_add_up_is_refused(records: bytes, count: int) -> None:
     with pytest.raises(MalformedFileError):
         rows_of(segment([raw_batch(records, count=count)]))
@@ -251,6 +255,7 @@ def test_offsets_come_from_the_records() -> None:
     assert parse_segment(segment([gap])).last_offset == 9
 
 
+@pytest.mark.fault("U4")
 def test_snappy_is_read_with_and_without_xerial_blocks() -> None:
     records = b"".join(record(b"v" * 50, offset=at) for at in range(20))
     half = len(records) // 2
@@ -316,6 +321,7 @@ def decoded_alone(data: bytes) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
+@pytest.mark.fault("U6")
 def test_a_bomb_is_refused_before_it_takes_memory(compression: int) -> None:
     stored = bomb(compression, 100 << 20)
     rows, grown = decoded_alone(segment([raw_batch(stored, count=1, attributes=compression)]))

@@ -254,6 +254,7 @@ def test_a_partitioning_that_is_not_given_is_the_sources(tmp_path: Path) -> None
     assert given("tables: [{mirror: a.b, changelog_partition_by: []}]\n") == ()
 
 
+@pytest.mark.fault("U1")
 def test_topics_are_ordered_per_key(tmp_path: Path) -> None:
     topics = "{kind: kafscale, bucket: b, offsets: {backend: none}}"
     document = MINIMAL.replace('{kind: postgres, dsn: "postgresql://h/d"}', topics)

@@ -240,6 +240,7 @@ def test_an_override_works_on_a_foreign_document_by_our_keys(tmp_path: Path) -> 
     assert loaded.config.merge.max_rows == 7
 
 
+@pytest.mark.fault("U24")
 def test_the_processors_document_becomes_a_kafscale_source(tmp_path: Path) -> None:
     loaded = load(tmp_path, PROCESSOR)
     config, source = loaded.config, kafscale(loaded)

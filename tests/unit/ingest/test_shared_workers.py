@@ -190,6 +190,7 @@ def test_a_table_that_fails_holds_its_own_partitions_only(shared: Workers) -> No
     assert isinstance(shared.running[B].table_states[USERS].state, Paused), "both know"
 
 
+@pytest.mark.fault("U2")
 def test_a_record_that_does_not_decode_stops_its_partition_there_and_nothing_else(
     shared: Workers,
 ) -> None:
@@ -217,6 +218,21 @@ def test_a_record_that_does_not_decode_stops_its_partition_there_and_nothing_els
     worker = shared.finish()
     assert set(worker.stopped_partitions) == {U0}
     assert shared.topics.partitions[U0].acknowledged == 2
+
+
+@pytest.mark.fault("U25")
+def test_a_gap_that_is_filled_later_lets_its_partition_go_on_by_itself(shared: Workers) -> None:
+    both_begun(shared)
+    shared.produce(U0, 2)
+    log = shared.topics.partitions[U0]
+    kept = log.begins, list(log.records)
+    log.expire(log.ends)
+    shared.step(A)
+    assert set(shared.running[A].stopped_partitions) == {U0}
+    log.begins, log.records = kept
+    shared.step(A)
+    assert not shared.running[A].stopped_partitions
+    assert log.acknowledged == log.ends
 
 
 def test_a_gap_stops_its_partition_until_a_resync_passes_it(shared: Workers) -> None:
@@ -469,6 +485,7 @@ class Player:
 @pytest.mark.parametrize("resyncs", [False, True])
 @examples(300)
 @given(history=histories)
+@pytest.mark.fault("U3")
 def test_whatever_happens_every_record_is_captured_once(
     *, resyncs: bool, history: list[object]
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from frazil.clients.iceberg.write.row_order import RowOrder
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.codec.key_index.entries import Entries
 from frazil.codec.key_index.run import encode_run
@@ -24,7 +25,7 @@ from frazil.merge.planning.changes import (
     SEQUENCE,
     UNCHANGED,
 )
-from frazil.merge.writing.key_writer import KeyWriter, KeyWriterSpec, RowOrder
+from frazil.merge.writing.key_writer import KeyWriter, KeyWriterSpec
 from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.mirror.index.locating import TaskIndex
 from frazil.model.key_index import IndexedFile

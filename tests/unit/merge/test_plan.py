@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil import errors
+from frazil.clients.iceberg.write.row_order import RowOrder
 from frazil.merge.planning.plan import describe, plan_bits, plan_document, plan_merge
-from frazil.merge.writing.key_writer import RowOrder
 from frazil.model.policy import Deletes, OnDrop, Order
 from frazil.model.schema.partitioning import UNPARTITIONED, UNSORTED
 from frazil.model.schema.types import Field, Primitive

@@ -361,6 +361,7 @@ def orders_batch() -> BatchReport:
             ("orders", CountedOutcome.NULLED): 3,
             ("orders", CountedOutcome.RESOLVED): 4,
             ("orders", CountedOutcome.RESOLVED_BYTES): 4096,
+            ("orders", CountedOutcome.RESOLVED_MICROSECONDS): 800_000,
         },
         stopped={"orders/2": errors.MalformedChangeError("a segment is damaged")},
     )
@@ -374,9 +375,11 @@ def test_what_is_only_counted_about_records_is_a_metric(stage: Stage) -> None:
     }
     assert shown == {"skipped": 1, "nulled": 3, "resolved": 4}
     assert stage.value("frazil_resolved_bytes_total", table="orders") == 4096
+    assert stage.value("frazil_resolved_seconds_total", table="orders") == 0.8
     assert stage.value("kafscale_processor_batches_total", topic="orders") is None
 
 
+@pytest.mark.fault("U24")
 def test_the_processors_names_are_recorded_with_its_document() -> None:
     stage = Stage(ForeignNames.PROCESSOR)
     recorder = IngestRecorder(
@@ -406,6 +409,11 @@ def test_the_processors_names_are_recorded_with_its_document() -> None:
     assert value("last_offset", topic="orders", partition="1") is None
     assert value("lfs_resolved_total", topic="orders") == 4
     assert value("lfs_resolved_bytes_total", topic="orders") == 4096
+    took = "lfs_resolution_duration_seconds"
+    assert value(f"{took}_count", topic="orders") == 4
+    assert value(f"{took}_sum", topic="orders") == pytest.approx(0.8)
+    assert value(f"{took}_bucket", topic="orders", le="0.1") == 0
+    assert value(f"{took}_bucket", topic="orders", le="0.25") == 4
     assert value("lfs_resolution_errors_total", topic="orders", reason="resolve") == 1
     stages = {stage: value("errors_total", stage=stage) for stage in ("decode", "lfs")}
     assert stages == {"decode": 1, "lfs": 1}

@@ -19,7 +19,7 @@ from frazil.pipeline.planning.run_plan import (
     describe_source,
     describe_table,
 )
-from frazil.sources.plan_facts import SourcePreparation
+from frazil.sources.plan_facts import SourcePreparation, WaitingChanges
 
 LIVE = TableStep(table="public.orders", state=Streaming(), recorded=Streaming())
 NEW = TableStep(
@@ -43,9 +43,9 @@ QUIET = RunPlan(
     ("step", "has_work"),
     [
         (LIVE, []),
-        (replace(LIVE, has_changes=True), ["work"]),
+        (replace(LIVE, waiting=WaitingChanges(has_any=True)), ["work"]),
         # What is unknown is not called work.
-        (replace(LIVE, has_changes=None), []),
+        (replace(LIVE, waiting=WaitingChanges(has_any=None)), []),
         (NEW, ["work"]),
         (replace(LIVE, state=Copying(), recorded=Copying()), ["work"]),
         (replace(LIVE, state=Removed("0/1")), ["work"]),
@@ -82,7 +82,9 @@ def test_a_new_table_is_described_with_its_columns_and_its_key() -> None:
 
 def test_a_table_that_is_captured_has_one_line() -> None:
     assert describe_table(LIVE) == [("capture", "nothing: no change waits")]
-    assert describe_table(replace(LIVE, has_changes=None)) == [("capture", UNKNOWN_CHANGES)]
+    assert describe_table(replace(LIVE, waiting=WaitingChanges(has_any=None))) == [
+        ("capture", UNKNOWN_CHANGES)
+    ]
     again = replace(LIVE, state=Copying(), recorded=Streaming())
     assert describe_table(again) == [("capture", "the table is copied again")]
     held = replace(LIVE, state=Paused("0/1A", Cause(None, "its changelog is gone")))

@@ -76,6 +76,7 @@ def test_etcd_without_a_description_is_an_error(connect: Callable[[], Any]) -> N
         partitions("etcd", connect).find(TOPICS)
 
 
+@pytest.mark.fault("U21")
 def test_auto_asks_etcd_where_there_is_one_and_goes_on_without_it() -> None:
     assert partitions("auto", served(1)).find(TOPICS) == {SECOND}
     for connect in (away, served()):

@@ -83,6 +83,7 @@ def value_of(type_: str, text: str) -> Any:
         ("string", "null", None),
     ],
 )
+@pytest.mark.fault("U15")
 def test_a_value_is_exact_or_its_problem_is_named(type_: str, text: str, expected: object) -> None:
     found = value_of(type_, text)
     if isinstance(found, datetime):

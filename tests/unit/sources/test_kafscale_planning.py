@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from frazil.config.models.kafscale_source import OnGap
 from frazil.sources.kafscale.segments.discovery import SegmentBound, SegmentEnd, SegmentObject
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
@@ -121,6 +123,7 @@ def test_the_end_of_the_last_segment_that_is_taken_is_known_from_the_one_behind_
     assert read(planned({0: 9, 10: -1, 25: 30}, taken=2)) == [(0, 0, 10), (10, 10, 25)]
 
 
+@pytest.mark.fault("U7")
 def test_partitions_take_turns_within_the_bounds_of_a_batch() -> None:
     found = {ORDERS: listed(*range(9)), OTHERS: listed(*range(3), of=OTHERS)}
     assert choose(found, Limit(rows=100, bytes=10_000)) == {ORDERS: 9, OTHERS: 3}
@@ -139,6 +142,7 @@ def test_a_backlog_is_listed_as_far_as_a_batch_goes_and_one_segment_further() ->
     assert choose(waiting, limit) == {ORDERS: bound_of(limit).segments - 1}
 
 
+@pytest.mark.fault("U7")
 def test_runs_are_segments_that_follow_each_other_and_weigh_what_they_cost() -> None:
     mebibyte = 1 << 20
     segments = planned({0: 9, 10: 19, 20: 29}).segments

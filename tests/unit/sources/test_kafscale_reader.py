@@ -208,6 +208,7 @@ def test_a_bad_segment_stops_its_partition(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", damaged(0))
+@pytest.mark.fault("U10")
 def test_a_bad_segment_can_become_a_dead_letter_and_none_of_it_a_row(kind: str) -> None:
     run = simple_run(6)
     run[3] = (planned(3, 4), damaged(3)[kind])

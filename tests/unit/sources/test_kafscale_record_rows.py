@@ -123,6 +123,7 @@ def test_the_first_and_last_millisecond_of_the_calendar_are_times() -> None:
     assert rows[1]["committed_at"] == datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 
 
+@pytest.mark.fault("U14")
 def test_fields_are_found_by_the_names_of_columns() -> None:
     found = read_values(b'{"name": "a", "id": 9007199254740993}', None, plan=topic_plan(LONG, TEXT))
     assert [(row["id"], row["name"]) for row in found.rows] == [(2**53 + 1, "a"), (None, None)]
@@ -171,6 +172,7 @@ def test_records_with_wrong_values_can_become_dead_letters(column: TopicColumn) 
 
 @pytest.mark.parametrize("policy", OnWrongValue)
 @pytest.mark.parametrize("value", [b"{}", b'{"id": null}', None, b"", b"no json"])
+@pytest.mark.fault("U16")
 def test_a_record_without_a_required_value_is_never_a_row(
     policy: OnWrongValue, value: bytes | None
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_wrong_value_of_a_required_column_cannot_become_null() -> None:
     assert found.counts == {CountedOutcome.NULLED: 1}
 
 
+@pytest.mark.fault("U19")
 def test_lenient_validation_rejects_records_and_shows_nothing_of_them() -> None:
     plan = topic_plan(LONG, validation=Validation.LENIENT, schema=SCHEMA)
     values = (b'{"id": 1}', b'{"id": "secret"}', b"secret", None, b"")
@@ -206,6 +209,7 @@ def test_lenient_validation_rejects_records_and_shows_nothing_of_them() -> None:
     assert found.counts == {}
 
 
+@pytest.mark.fault("U20")
 def test_strict_validation_stops_the_partition_at_the_record() -> None:
     plan = topic_plan(validation=Validation.STRICT, schema=SCHEMA)
     found = read_values(b'{"id": 1}', b'{"id": "secret"}', b"secret", plan=plan)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from frazil.errors import PositionLostError, SourceUnavailableError
+from frazil.hooks import ManualClock
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import MOST_SEGMENTS
 from frazil.sources.protocol import Limit, PartitionFailure, Progress, TableProgress
@@ -47,6 +49,7 @@ def read(batch: Batch) -> list[tuple[str, int]]:
     ]
 
 
+@pytest.mark.fault("U2")
 def test_a_partition_that_is_stopped_costs_nothing_and_is_not_waited_for() -> None:
     world = PartitionsInMemory()
     for base in range(40):
@@ -73,6 +76,44 @@ def test_a_gap_that_may_still_be_filled_is_waited_for_in_peace() -> None:
     assert source.wait(600.0, few)
 
 
+@pytest.mark.fault("U25")
+def test_a_gap_that_is_filled_after_all_lets_its_partition_go_on() -> None:
+    world, clock = PartitionsInMemory(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    for base in range(5, 45):
+        world.add(FIRST, base)
+    source = world.open(gap_seconds=10.0, clock=clock)
+    known, stopped = at(ledger={"orders/0": 2}), {"orders/0": 2}
+    assert source.plan(known, ROOMY) is None
+    clock.advance(11)
+    (failure,) = plan(source, known).failures
+    assert isinstance(failure, PartitionFailure)
+    assert failure.offset == 2
+    # It is looked at in intervals, and such a look lists one segment.
+    for seconds, most in ((1, 0), (30, 4), (1, 0), (30, 4)):
+        clock.advance(seconds)
+        world.forget_requests()
+        assert source.plan(at(ledger={"orders/0": 2}, stopped=stopped), ROOMY) is None
+        listed = [each for each in world.bucket.listed if "/0/" in each]
+        assert len(listed) <= most, seconds
+        assert bool(listed) is bool(most), seconds
+    world.add(FIRST, 2, count=3)
+    clock.advance(31)
+    batch = plan(source, at(ledger={"orders/0": 2}, stopped=stopped))
+    assert batch.resumed == ("orders/0",)
+    assert read(batch)[:2] == [("orders/0", 2), ("orders/0", 5)]
+    assert source.has_reached({"orders/0": 45})
+    assert not source.has_reached({"orders/0": 46})
+
+
+def test_a_partition_that_stopped_for_another_reason_is_not_looked_at() -> None:
+    world, clock = PartitionsInMemory(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    world.add(FIRST, 3)
+    source = world.open(clock=clock)
+    clock.advance(1000)
+    assert source.plan(at(ledger={"orders/0": 3}, stopped={"orders/0": 3}), ROOMY) is None
+    assert not [key for key in world.bucket.listed if "/0/" in key]
+
+
 def test_a_look_lists_no_more_than_a_batch_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frazil.sources.kafscale.segments.planning.MOST_SEGMENTS", 20)
     world = PartitionsInMemory()
@@ -84,6 +125,7 @@ def test_a_look_lists_no_more_than_a_batch_can_have(monkeypatch: pytest.MonkeyPa
     assert ROOMY.rows > MOST_SEGMENTS
 
 
+@pytest.mark.fault("U9")
 def test_a_look_at_what_is_captured_lists_nothing_of_it() -> None:
     world = PartitionsInMemory()
     for base in range(200):
@@ -131,6 +173,30 @@ def test_a_topic_restarts_while_others_are_captured() -> None:
     batch.check()
 
 
+@pytest.mark.fault("U18")
+def test_a_topic_whose_registry_is_away_waits_and_the_others_go_on() -> None:
+    world = PartitionsInMemory(
+        # Nobody listens there.
+        registry={"base_url": "http://127.0.0.1:9", "timeout": "1s"},
+        topics=[
+            {"topic": TOPIC, "table": "lake.orders", "columns_from": "registry"},
+            {"topic": "returns", "table": "lake.returns", "columns_from": "none"},
+        ],
+    )
+    returns = TopicPartition("returns", 0)
+    for partition in (FIRST, returns):
+        world.add(partition, 0, count=2)
+    source = world.open()
+    tables = {name: TableProgress(None, "", "") for name in (TOPIC, "returns")}
+    ledger = {"orders/0": 0, "returns/0": 0}
+    batch = plan(source, Progress(acknowledged=ledger, tables=tables))
+    assert (read(batch), batch.end, batch.failures) == ([("returns/0", 0)], {"returns/0": 2}, ())
+    # With nothing else to do, the run says what it waits for, and tries again.
+    tables["returns"] = TableProgress({"returns/0": 2}, "returns", OURS)
+    with pytest.raises(SourceUnavailableError):
+        source.plan(Progress(acknowledged={**ledger, "returns/0": 2}, tables=tables), ROOMY)
+
+
 # --- offsets for others to see ---
 
 
@@ -138,6 +204,7 @@ def published(world: PartitionsInMemory) -> dict[str, int]:
     return {str(each): offset for each, offset in world.leases.published.items()}
 
 
+@pytest.mark.fault("U11")
 def test_what_could_not_be_published_is_published_without_a_new_record() -> None:
     world = PartitionsInMemory()
     world.add(FIRST, 0)

@@ -61,6 +61,18 @@ def test_a_table_of_records_has_the_processors_columns_and_then_its_own() -> Non
     assert plan.columns == table.columns
 
 
+def test_a_table_of_records_is_arranged_as_its_topic_says() -> None:
+    given = {"partition_by": ["day(at)"], "sort_by": ["at desc"]}
+    orders = {"topic": "orders", "table": "lake.orders", "columns": [column("at", "timestamp")]}
+    made = tables({**orders, **given}).declared("orders")
+    assert made.layout.partition_by == (("", "day(at)"),)
+    assert made.layout.sort_by == ("at desc",)
+    changes = {"topic": "orders", "changelog": "lake.orders", "sort_by": ["at"]}
+    with pytest.raises(ValueError, match="is for tables of records"):
+        tables(changes)
+
+
+@pytest.mark.fault("U14")
 def test_columns_keep_their_numbers_wherever_they_are_declared() -> None:
     first, _ = tables({**ORDERS, "columns": [column("a"), column("b")]}).load("orders", "")
     now = tables({**ORDERS, "columns": [column("new"), column("b"), column("a")]})
@@ -80,6 +92,7 @@ def test_a_column_that_is_not_declared_any_more_stays_and_may_come_back() -> Non
     assert numbers(third) == numbers(first)
 
 
+@pytest.mark.fault("U17")
 def test_a_wider_type_is_followed_and_a_narrower_one_is_read_as_the_wider() -> None:
     narrow = tables({**ORDERS, "columns": [column("a", "int")]})
     wide = tables({**ORDERS, "columns": [column("a", "long")]})

@@ -11,7 +11,7 @@ from pydantic import Field
 from frazil.config.models.catalog import CLEAR_TEXT
 from frazil.config.models.naming import TableName
 from frazil.config.models.section import Broken, Section, defaults
-from frazil.config.models.tables import PartitionExpression
+from frazil.config.models.tables import PartitionExpression, SortExpression
 from frazil.config.models.values import (
     CountOrZero,
     Duration,
@@ -237,6 +237,8 @@ class Topic(Section):
     )
     partition_by: tuple[PartitionExpression, ...] = ()
     """Partition expressions of the table, when it is created."""
+    sort_by: tuple[SortExpression, ...] = ()
+    """Sort expressions of the table, when it is created; records written together are sorted."""
     lfs: Lfs = defaults("Payloads stored outside their records.")
 
     @property
@@ -255,6 +257,11 @@ class Topic(Section):
             yield Broken(("key",), "is required with mirror")
         if self.envelope is Envelope.DEBEZIUM and self.changelog is None:
             yield Broken(("envelope",), "debezium needs changelog", (("changelog",),))
+        if self.sort_by and self.changelog is not None:
+            yield Broken(("sort_by",), "is for tables of records", (("changelog",),))
+        yield from self._column_rules()
+
+    def _column_rules(self) -> Iterator[Broken]:
         if self.columns_from is ColumnsFrom.MAPPING and not self.columns:
             yield Broken(("columns",), "is required with columns_from: mapping")
         repeated = _repeated(column.name for column in self.columns)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.clients.iceberg.write.task_writer import TaskWriter
@@ -35,13 +34,13 @@ from frazil.model.key_index import TOMBSTONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from frazil.clients.iceberg.write.row_order import RowOrder
     from frazil.clients.iceberg.write.task_writer import WrittenPositions
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.merge.folding.change_rows import FoldedKeys
     from frazil.merge.planning.changes import SequenceValue
     from frazil.mirror.index.locating import TaskIndex
-    from frazil.model.schema.partitioning import SortOrder
-    from frazil.model.schema.types import Field, Schema
+    from frazil.model.schema.types import Field
 
 # Tasks take blocks of ordinals in turn: a task that writes more files than a block has continues in
 # its next one. Gaps cost nothing.
@@ -336,34 +335,3 @@ def _first_rows(found: LocatedRows, keys: NDArray[np.intp], count: int) -> RowPo
     file[has_any] = found.file[first[:-1][has_any]]
     position[has_any] = found.position[first[:-1][has_any]]
     return RowPositions(file[keys], position[keys])
-
-
-@dataclass(frozen=True, slots=True)
-class RowOrder:
-    """Columns that rows are sorted by, each ascending or not; nulls as Arrow puts them, last."""
-
-    columns: tuple[tuple[str, bool], ...]
-
-    def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """The row indices, in order."""
-        ordered = [each for each in self.columns if _has_order(rows.schema.field(each[0]).type)]
-        if not ordered:
-            return pa.array(range(rows.num_rows))
-        # By number: Arrow parses a name that begins with a dot or a bracket as a path.
-        names = [str(number) for number in range(len(ordered))]
-        columns = pa.table([rows.column(name) for name, _ in ordered], names)
-        ways = ["descending" if is_descending else "ascending" for _, is_descending in ordered]
-        return pc.sort_indices(columns, sort_keys=list(zip(names, ways, strict=True)))
-
-
-def plan_row_order(schema: Schema, order: SortOrder, key_ids: tuple[int, ...]) -> RowOrder:
-    """The table's sort order by its source columns, which every transform but bucket keeps."""
-    by_id = {each.id: each.name for each in schema.fields}
-    wanted = [
-        (by_id[each.source_id], each.descending) for each in order.fields if each.source_id in by_id
-    ]
-    return RowOrder(tuple(wanted or ((by_id[each], False) for each in key_ids)))
-
-
-def _has_order(type_: pa.DataType) -> bool:
-    return not (pt.is_nested(type_) or isinstance(type_, pa.ExtensionType))

@@ -24,7 +24,8 @@ class TableLayout:
     ``columns`` are those of ours that it has. Without an operation it holds records, not changes:
     then columns of the source may be required. ``partition_by`` are names of partition fields and
     expressions, for tables whose partitioning is not configured; ``{prefix}`` is that of our
-    columns, and a field without a name has the usual one. A table that is not ``is_created`` has to
+    columns, and a field without a name has the usual one. ``sort_by`` are expressions by which rows
+    of a table of records are sorted. A table that is not ``is_created`` has to
     be made by its owner. ``offset_columns`` have the source's name, the partition's number and the
     offset of a record: a table with rows that another writer left is taken over from there.
     """
@@ -32,6 +33,7 @@ class TableLayout:
     columns: tuple[OwnColumn, ...] = tuple(OwnColumn)
     required: frozenset[OwnColumn] = frozenset({OwnColumn.OPERATION, OwnColumn.SEQUENCE_NUMBER})
     partition_by: tuple[tuple[str, str], ...] = ()
+    sort_by: tuple[str, ...] = ()
     is_created: bool = True
     offset_columns: tuple[str, str, str] | None = None
 

@@ -5,23 +5,25 @@ Nothing is changed: the session at the source cannot write, and tables of the la
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil import errors
 from frazil.changelog.table import ChangelogTable
 from frazil.config import table_settings
-from frazil.ingest.planning.changelog_plan import ChangelogNow, plan_changelog
+from frazil.ingest.captured_table import changelog_now, missing_table
+from frazil.ingest.planning.changelog_plan import plan_changelog
+from frazil.ingest.planning.column_numbers import decode_column_numbers
 from frazil.ingest.planning.table_decisions import judge_tables, plan_needs
 from frazil.ledger.rows import brief_position
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Streaming, TableState
-from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.pipeline.capture import capture_settings
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.planning.run_plan import ChangelogStep, MirrorStep, RunPlan, TableStep
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.captured_names import captured_names
+from frazil.sources.protocol import TableProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
     from frazil.config import Config
-    from frazil.model.marker import Marker
+    from frazil.ingest.planning.changelog_plan import ChangelogNow
+    from frazil.model.marker import Marker, Position
     from frazil.model.source_table import SourceTable
     from frazil.model.table_name import TableName
     from frazil.pipeline.tables.captured_names import CapturedNames, Named
@@ -48,13 +51,14 @@ def load_run_plan(lake: Lake, config: Config, facts: PlanFacts) -> RunPlan:
         needs = needs.after_loss()
         preparation = facts.plan_preparation(needs.tables, needs.since)
     after = needs.table_states
-    planner = _TablePlanner(lake, config, facts, policy)
+    position = None if acknowledged is None else acknowledged.position
+    planner = _TablePlanner(lake, config, facts, policy, position)
     lake_names = captured_names(config, needs.tables, table_states)
     steps = []
     for name in sorted(after):
         recorded = table_states[name].state if name in table_states else None
         step = TableStep(table=name, state=after[name].state, recorded=recorded)
-        steps.append(planner.plan(step, lake_names.get(name)))
+        steps.append(planner.plan(step, lake_names.get(name), identity=after[name].identity))
     return RunPlan(
         preparation=preparation,
         tables=tuple(steps),
@@ -88,16 +92,24 @@ def _judged(
 class _TablePlanner:
     """Table by table, what becomes of its changelog and its mirror."""
 
-    def __init__(self, lake: Lake, config: Config, facts: PlanFacts, policy: CapturePolicy) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        config: Config,
+        facts: PlanFacts,
+        policy: CapturePolicy,
+        acknowledged: Position | None,
+    ) -> None:
         self._lake = lake
         self._config = config
         self._facts = facts
         self._policy = policy
+        self._acknowledged = acknowledged
 
-    def plan(self, step: TableStep, names: Named | None) -> TableStep:
+    def plan(self, step: TableStep, names: Named | None, *, identity: str) -> TableStep:
         """The step with what it takes; a table that cannot be planned has the reason instead.
 
-        One that leaves the pipeline needs no names.
+        One that leaves the pipeline needs no names. ``identity`` is that of what was captured.
         """
         found = self._facts.tables.get(step.table)
         if isinstance(names, errors.FrazilError):
@@ -106,45 +118,43 @@ class _TablePlanner:
             return replace(step, problem=found.obstacle)
         if found is None or not found.identity or names is None:
             return step
-        table = self._open_table(names.changelog)
-        changelog = None if table is None else ChangelogTable(table)
         try:
+            captured = _CapturedNow.load(self._lake, names.changelog, found, identity=identity)
             if isinstance(step.state, Streaming):
-                marker = None if changelog is None else changelog.position()
-                after = None if marker is None else marker.position
-                step = replace(step, has_changes=self._facts.has_changes(step.table, after))
+                at = TableProgress(captured.position, identity, captured.shape)
+                waiting = self._facts.load_waiting(step.table, at, self._acknowledged)
+                step = replace(step, waiting=waiting)
             settings = table_settings(self._config, names.listed_as)
-            described = self._facts.describe(step.table, settings)
+            described = self._facts.describe(step.table, settings, captured.shape)
             return replace(
                 self._with_mirror(step, names, described),
                 estimated_rows=described.estimated_rows,
-                changelog=self._plan_changelog(step, names, described.table, changelog),
+                changelog=self._plan_changelog(step, names, described.table, captured),
             )
         except errors.FrazilError as error:
             return replace(step, problem=error)
 
     def _plan_changelog(
-        self,
-        step: TableStep,
-        names: CapturedNames,
-        table: SourceTable,
-        changelog: ChangelogTable | None,
+        self, step: TableStep, names: CapturedNames, table: SourceTable, captured: _CapturedNow
     ) -> ChangelogStep:
         settings = capture_settings(self._config, names, self._policy)
-        now = None if changelog is None else _changelog_now(changelog)
+        if captured.now is None and not table.layout.is_created:
+            raise missing_table(table.name, str(names.changelog))
         plan = plan_changelog(
             table,
-            now,
+            captured.now,
             prefix=settings.prefix,
             on_drop=settings.on_drop,
             evolution=settings.evolution,
-            restart=step.is_copied,
+            restart=step.is_copied or captured.is_empty,
+            takes_over=captured.is_foreign,
         )
         return ChangelogStep(
             name=names.changelog,
-            is_new=now is None,
+            is_new=captured.now is None,
             columns=tuple((each.name, str(each.type)) for each in table.columns),
             changes=plan.changes,
+            takes_over=captured.is_foreign,
         )
 
     def _with_mirror(
@@ -164,13 +174,36 @@ class _TablePlanner:
             return None
 
 
-def _changelog_now(changelog: ChangelogTable) -> ChangelogNow:
-    version = changelog.table.load_version()
-    state = version.state
-    return ChangelogNow(
-        schema=version.schema,
-        last_column_id=state.last_column_id,
-        columns=state.properties.get(COLUMNS_PROPERTY),
-        format_version=state.format_version,
-        pinned=frozenset(each.source_id for each in version.spec.fields),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CapturedNow:
+    """A changelog as it is, if it is; ``is_foreign``: its rows are those of another writer."""
+
+    now: ChangelogNow | None = None
+    position: Position | None = None
+    shape: str = ""
+    is_empty: bool = False
+    is_foreign: bool = False
+
+    @classmethod
+    def load(
+        cls, lake: Lake, name: TableName, table: SourceTable, *, identity: str
+    ) -> _CapturedNow:
+        """As an ingest that starts would find it."""
+        try:
+            changelog = ChangelogTable.open(lake, name)
+        except errors.TableNotFoundError:
+            return cls()
+        now = changelog_now(changelog.table.load_version())
+        # Where something was captured before, rows without a marker are a loss.
+        columns = None if identity else table.layout.offset_columns
+        try:
+            marker = changelog.position()
+        except errors.MarkerLostError:
+            if columns is None:
+                raise
+            position = changelog.load_next_offsets(table.name, columns)
+            return cls(now=now, position=position, is_foreign=True)
+        if marker is None or now.columns is None:
+            return cls(now=now, is_empty=marker is None)
+        shape = decode_column_numbers(now.columns, table=str(name)).shape
+        return cls(now=now, position=marker.position, shape=shape)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.ledger.table_state import Copying, Streaming
+from frazil.sources.plan_facts import WaitingChanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.plan_facts import SourcePreparation
 
+NOTHING_WAITS = WaitingChanges(has_any=False)
 UNKNOWN_CHANGES = (
     "changes may wait: another process reads the source, or it keeps too much to check"
 )
@@ -25,13 +27,15 @@ UNKNOWN_CHANGES = (
 class ChangelogStep:
     """A changelog as it is or will be; ``changes`` are what becomes of its columns.
 
-    ``columns`` are the source's, with their types; our own come after them.
+    ``columns`` are the source's, with their types; our own come after them. It ``takes_over`` a
+    table whose rows another writer left.
     """
 
     name: TableName
     is_new: bool
     columns: tuple[tuple[str, str], ...]
     changes: tuple[str, ...] = ()
+    takes_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +52,14 @@ class TableStep:
     """One table of the source: its next state, and what that takes.
 
     ``state`` is how the next run sees it, ``recorded`` what the ledger says, None for a table that
-    is new to it. ``has_changes`` says whether changes of it wait at the source, None if that is
-    unknown. ``no_mirror`` is why it gets none.
+    is new to it. ``waiting`` is what waits for it at the source. ``no_mirror`` is why it gets none.
     """
 
     table: str
     state: State
     recorded: State | None = None
     estimated_rows: int | None = None
-    has_changes: bool | None = False
+    waiting: WaitingChanges = NOTHING_WAITS
     changelog: ChangelogStep | None = None
     mirror: MirrorStep | None = None
     no_mirror: str | None = None
@@ -72,7 +75,7 @@ class TableStep:
         """Whether a run has something to do for it; what cannot be done is none."""
         if self.problem is not None:
             return False
-        follows = isinstance(self.state, Streaming) and bool(self.has_changes)
+        follows = isinstance(self.state, Streaming) and bool(self.waiting.has_any)
         return self.is_copied or follows or self.state != self.recorded
 
 
@@ -107,6 +110,8 @@ def describe_source(plan: RunPlan) -> list[tuple[str, str]]:
 def describe_table(step: TableStep) -> list[tuple[str, str]]:
     """What happens to a table until its changelog has it, as labels and texts."""
     lines = [("capture", _capture(step))]
+    if isinstance(step.state, Streaming):
+        lines += step.waiting.lines
     if step.problem is not None:
         lines.append(("problem", f"{step.problem.code}: {step.problem}"))
     if step.changelog is not None:
@@ -126,17 +131,26 @@ def _capture(step: TableStep) -> str:
         return f"the table is copied{again}{about}"
     if not isinstance(step.state, Streaming):
         return str(step.state)
-    if step.has_changes is None:
-        return UNKNOWN_CHANGES
-    return "changes wait at the source" if step.has_changes else "nothing: no change waits"
+    waiting = step.waiting
+    if waiting.text or waiting.has_any is None:
+        return waiting.text or UNKNOWN_CHANGES
+    return "changes wait at the source" if waiting.has_any else "nothing: no change waits"
 
 
 def _describe_changelog(changelog: ChangelogStep, *, is_copied: bool) -> list[tuple[str, str]]:
     if changelog.is_new:
         columns = ", ".join(f"{name} {type_}" for name, type_ in changelog.columns)
-        return [("changelog", f"{changelog.name} is made: {columns}")]
+        made = f"made: {columns}" if columns else "made with its first rows"
+        return [("changelog", f"{changelog.name} is {made}")]
+    lines = []
+    if changelog.takes_over:
+        taken = f"{changelog.name} is taken over: the rows of another writer stay"
+        lines.append(("changelog", taken))
     when = "" if is_copied else ", with the next row"
-    return [("changelog", f"{changelog.name}: {each}{when}") for each in changelog.changes]
+    return [
+        *lines,
+        *(("changelog", f"{changelog.name}: {each}{when}") for each in changelog.changes),
+    ]
 
 
 def table_document(step: TableStep) -> dict[str, object]:
@@ -144,7 +158,8 @@ def table_document(step: TableStep) -> dict[str, object]:
     return {
         "state": str(step.state),
         "copies": step.is_copied,
-        "has_changes": step.has_changes,
+        "has_changes": step.waiting.has_any,
+        "waiting": dict(step.waiting.document),
         "estimated_rows": step.estimated_rows,
         "changelog": None if step.changelog is None else _changelog_document(step.changelog),
         "mirror": None
@@ -162,6 +177,7 @@ def _changelog_document(changelog: ChangelogStep) -> dict[str, object]:
     return {
         "name": str(changelog.name),
         "creates": changelog.is_new,
+        "takes_over": changelog.takes_over,
         "columns": [{"name": name, "type": type_} for name, type_ in changelog.columns],
         "changes": list(changelog.changes),
     }

@@ -47,6 +47,7 @@ class ProcessorRecorder:
             self._record_rejected(topic, RejectReason(reason), count)
         for (topic, outcome), count in report.counts.items():
             self._record_counted(topic, CountedOutcome(outcome), count)
+        self._record_resolving(report)
         for error in (*report.failures.values(), *report.stopped.values()):
             self.record_error(error)
 
@@ -90,6 +91,16 @@ class ProcessorRecorder:
                 self._metrics.add(foreign.PROCESSOR_LFS_RESOLVED, count, topic=topic)
             case CountedOutcome.RESOLVED_BYTES:
                 self._metrics.add(foreign.PROCESSOR_LFS_RESOLVED_BYTES, count, topic=topic)
-            case CountedOutcome.NULLED:
-                # Its record is written.
+            case CountedOutcome.NULLED | CountedOutcome.RESOLVED_MICROSECONDS:
+                # Its record is written; times are observed once for each payload.
                 return
+
+    def _record_resolving(self, report: BatchReport) -> None:
+        for (topic, outcome), microseconds in report.counts.items():
+            if outcome != CountedOutcome.RESOLVED_MICROSECONDS:
+                continue
+            payloads = report.counts.get((topic, CountedOutcome.RESOLVED), 0)
+            # Tasks bring sums: the count and the sum are right, the distribution is by batch.
+            for _ in range(payloads):
+                mean = microseconds / payloads / 1e6
+                self._metrics.observe(foreign.PROCESSOR_LFS_DURATION, mean, topic=topic)

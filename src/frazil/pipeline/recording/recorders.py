@@ -313,6 +313,8 @@ class IngestRecorder:
     def _record_counted(self, table: str, outcome: str, count: int) -> None:
         if outcome == CountedOutcome.RESOLVED_BYTES:
             self._metrics.add(ours.RESOLVED_BYTES, count, table=table)
+        elif outcome == CountedOutcome.RESOLVED_MICROSECONDS:
+            self._metrics.add(ours.RESOLVED_SECONDS, count / 1e6, table=table)
         else:
             self._metrics.add(ours.SOURCE_RECORDS, count, table=table, outcome=outcome)
 

@@ -29,7 +29,7 @@ from frazil.sources.findings import (
     warns,
 )
 from frazil.sources.kafscale.coordination.holders import load_holders
-from frazil.sources.kafscale.coordination.keys import CoordinationKeys
+from frazil.sources.kafscale.coordination.keys import CoordinationKeys, refuse_other_pipelines
 from frazil.sources.kafscale.coordination.workers import connect_etcd
 from frazil.sources.kafscale.reading.record_rows import BASE_COLUMNS, LFS_COLUMNS
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
@@ -74,9 +74,11 @@ def check_readiness(section: KafscaleSection, bucket: Bucket) -> Findings:
     return Findings()
 
 
-def check_source(section: KafscaleSection, bucket: Bucket, *, clock: Clock = _CLOCK) -> Findings:
+def check_source(
+    section: KafscaleSection, bucket: Bucket, pipeline: str = "", *, clock: Clock = _CLOCK
+) -> Findings:
     """Everything about the source; what prevents the check is a problem too."""
-    return _Check(section, bucket, clock).run()
+    return _Check(section, bucket, clock, pipeline).run()
 
 
 def uses_etcd(section: KafscaleSection) -> bool:
@@ -107,8 +109,11 @@ def _ask_etcd(section: KafscaleSection) -> tuple[Etcd, bytes | None]:
 class _Check:
     """One check, and what it has found so far."""
 
-    def __init__(self, section: KafscaleSection, bucket: Bucket, clock: Clock) -> None:
+    def __init__(
+        self, section: KafscaleSection, bucket: Bucket, clock: Clock, pipeline: str
+    ) -> None:
         self._section = section
+        self._pipeline = pipeline
         self._bucket = bucket
         self._listing = SegmentListing(bucket, section.namespace)
         self._registry = SchemaRegistry(section.registry, clock)
@@ -267,6 +272,7 @@ class _Check:
         keys = CoordinationKeys(self._section.offsets.key_prefix)
         try:
             self._try_writing(etcd, keys)
+            self._check_pipelines(etcd, keys)
             holders = load_holders(etcd, keys)
         except FrazilError as error:
             self._problems.append(problem_of(error))
@@ -289,6 +295,11 @@ class _Check:
                     "source.topics."
                 )
             )
+
+    def _check_pipelines(self, etcd: Etcd, keys: CoordinationKeys) -> None:
+        (workers,) = etcd.read_each([Range(keys.workers, is_prefix=True)])
+        values = [each.value for each in workers]
+        refuse_other_pipelines(values, self._topics, self._pipeline, prefix=keys.prefix)
 
     @staticmethod
     def _try_writing(etcd: Etcd, keys: CoordinationKeys) -> None:

@@ -153,6 +153,13 @@ class KafscaleHealth:
         return SourceHealth(newest={str(each): at for each, at in newest.items()}, facts=facts)
 
 
+def published_state(section: KafscaleSection) -> PublishedState:
+    """What the workers of this section publish, wherever they do; nothing is claimed."""
+    if section.offsets.backend is not OffsetsBackend.ETCD:
+        return NothingPublished()
+    return PublishedInEtcd(connect_etcd(section), CoordinationKeys(section.offsets.key_prefix))
+
+
 def watch_health(
     section: KafscaleSection,
     bucket: Bucket,
@@ -164,14 +171,10 @@ def watch_health(
     """The health of what the section describes; without ``discover``, of what the bucket has."""
     listing = SegmentListing(bucket, section.namespace)
     topics = [each.topic for each in section.topics]
-    published: PublishedState = NothingPublished()
-    if section.offsets.backend is OffsetsBackend.ETCD:
-        keys = CoordinationKeys(section.offsets.key_prefix)
-        published = PublishedInEtcd(connect_etcd(section), keys)
     return KafscaleHealth(
         NewestOffsets(listing),
         discover or (lambda: listing.list_partitions(topics)),
-        published,
+        published_state(section),
         seconds=seconds,
         clock=clock,
     )

@@ -12,13 +12,15 @@ from frazil.hooks import SystemClock
 from frazil.model.policy import OnWiden
 from frazil.sources.kafscale.checks import check_readiness, check_source
 from frazil.sources.kafscale.coordination.workers import Coordination, connect_etcd
-from frazil.sources.kafscale.health import watch_health
+from frazil.sources.kafscale.health import published_state, watch_health
 from frazil.sources.kafscale.letter_replay import TopicReplayer
+from frazil.sources.kafscale.plan_facts import KafscalePlanFacts
 from frazil.sources.kafscale.record_counts import KafscaleRecords
 from frazil.sources.kafscale.records.schema_registry import SchemaRegistry
 from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
 from frazil.sources.kafscale.segments.discovery import SegmentListing
-from frazil.sources.kafscale.source import KafscaleSource, source_identity
+from frazil.sources.kafscale.source import KafscaleSource
+from frazil.sources.kafscale.source_identity import source_identity
 from frazil.sources.kafscale.topic_tables import TopicTables
 from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 
@@ -95,7 +97,7 @@ class KafscaleKind(SourceKind):
 
     @cached_property
     def _coordination(self) -> Coordination:
-        return Coordination(self._section)
+        return Coordination(self._section, self.config.pipeline)
 
     def open(
         self,
@@ -131,7 +133,18 @@ class KafscaleKind(SourceKind):
 
     def check(self) -> Findings:
         """The bucket, the topics, etcd, the registry and the columns."""
-        return check_source(self._section, self.bucket)
+        return check_source(self._section, self.bucket, self.config.pipeline)
+
+    def load_plan_facts(self) -> KafscalePlanFacts:
+        """The partitions of the bucket; what waits in them is listed when a table is planned."""
+        return KafscalePlanFacts(
+            self._section,
+            self.bucket,
+            listing=self._listing,
+            partitions=self._find_partitions(),
+            tables=self._tables(SystemClock()),
+            published=published_state(self._section),
+        )
 
     def records(self) -> KafscaleRecords:
         """The offsets of records, by segments."""

@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
     from frazil.clients.object_store import Bucket
     from frazil.config.models.kafscale_source import Envelope, TopicColumn
-    from frazil.sources.kafscale.segments.planned import PlannedSegment
 
 
 def learn_columns(
-    bucket: Bucket, segments: Iterable[PlannedSegment], envelope: Envelope
+    bucket: Bucket, keys: Iterable[str], envelope: Envelope
 ) -> tuple[TopicColumn, ...]:
     """The columns of the newest messages of these segments; a later one adds to those before."""
     found: dict[str, TopicColumn] = {}
-    for segment in segments:
-        for value in _newest_values(bucket, segment):
+    for key in keys:
+        for value in _newest_values(bucket, key):
             if columns := own_columns(value, envelope):
                 found |= {each.name: each for each in columns}
                 break
@@ -38,10 +37,10 @@ def learn_columns(
     return tuple(found.values())
 
 
-def _newest_values(bucket: Bucket, segment: PlannedSegment) -> Iterator[bytes]:
+def _newest_values(bucket: Bucket, key: str) -> Iterator[bytes]:
     """From the last record back; what does not decode is reported by the task that reads it."""
     try:
-        batches = list(decode_records(parse_segment(bucket.read(segment.key)).batches))
+        batches = list(decode_records(parse_segment(bucket.read(key)).batches))
     except MalformedFileError:
         return
     for batch in reversed(batches):

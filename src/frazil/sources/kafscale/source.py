@@ -20,21 +20,31 @@ from frazil.errors import (
     LeaseLostError,
     MalformedChangeError,
     SchemaError,
-    SourceReplacedError,
     SourceUnavailableError,
 )
 from frazil.hooks import SystemClock
 from frazil.sources.kafscale.coordination.keys import NOTHING_PROCESSED
 from frazil.sources.kafscale.learnt_columns import learn_columns
 from frazil.sources.kafscale.reading.reader import SegmentReader
+from frazil.sources.kafscale.segments.discovery import SegmentBound
 from frazil.sources.kafscale.segments.gap_watch import GAP_SECONDS, GapWatch
-from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.segments.planning import (
     PartitionFacts,
     bound_of,
     choose,
     line_up,
     split_runs,
+)
+from frazil.sources.kafscale.segments.starts import (
+    Beginnings,
+    continue_at,
+    name_offsets,
+    parse_offsets,
+)
+from frazil.sources.kafscale.source_identity import (
+    explain_topic_change,
+    require_same_source,
+    source_identity,
 )
 from frazil.sources.protocol import Batch, Restart, TableFailure, TablePart
 from frazil.telemetry.logs import get_logger
@@ -53,21 +63,16 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartitions
     from frazil.sources.kafscale.segments.discovery import (
         ListedSegments,
-        SegmentBound,
         SegmentListing,
         SegmentObject,
     )
+    from frazil.sources.kafscale.segments.object_keys import TopicPartition
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.kafscale.segments.planning import PartitionLine
     from frazil.sources.kafscale.topic_tables import TopicTables
-    from frazil.sources.protocol import Limit, Progress, TableProgress
+    from frazil.sources.protocol import Limit, Progress
 
 _log = get_logger(__name__)
-
-
-def source_identity(section: KafscaleSection) -> str:
-    """The bucket and the namespace that offsets are of."""
-    return f"kafscale://{section.bucket}/{section.namespace.strip('/')}"
 
 
 class KafscaleSource:
@@ -128,7 +133,7 @@ class KafscaleSource:
         was_gone: bool = False,  # noqa: ARG002 - a topic is known by its name alone
     ) -> tuple[str, ...]:
         """A topic that was made again continues its offsets."""
-        return () if before == now else ("another topic took its name",)
+        return explain_topic_change(before, now)
 
     def selects(self, table: str) -> bool:
         """Whether it is mapped."""
@@ -145,15 +150,12 @@ class KafscaleSource:
         for position in reached:
             self._since |= {
                 partition: max(at, self._since.get(partition, 0))
-                for partition, at in _offsets(position).items()
+                for partition, at in parse_offsets(position).items()
             }
         if since is None:
             return {}
-        if since.source != self.identity:
-            message = f"offsets were counted in {since.source}, and this is {self.identity}."
-            next_step = "name the bucket and the namespace of before, or another pipeline"
-            raise SourceReplacedError(message, next_step=next_step)
-        recorded = _offsets(since.position)
+        require_same_source(self.identity, since)
+        recorded = parse_offsets(since.position)
         self._since |= {name: at for name, at in recorded.items() if name not in self._since}
         return since.position
 
@@ -168,44 +170,18 @@ class KafscaleSource:
         partitions = self._cluster.find(self._tables.names)
         held = self._coordination.rebalance(partitions)
         mine = sorted(each for each in held if each.topic in progress.tables)
-        recorded = _offsets(progress.acknowledged)
+        recorded = parse_offsets(progress.acknowledged)
         self._publish_again(mine, recorded)
         unknown = [each for each in mine if each not in recorded]
         if unknown:
-            begun = self._begin(unknown, partitions, recorded, progress)
+            beginnings = Beginnings(self._listing, self._coordination.offsets.load)
+            begun = beginnings.find(unknown, partitions, recorded, progress.tables)
             known = {each: recorded[each] for each in mine if each in recorded}
             self._planned = known | {each: begun[each] for each in unknown}
             # Before the first record is read: one that expires by then was not lost silently.
             reader = SegmentReader(bucket=self._bucket, topics={})
-            return Batch(reader=reader, splits=(), parts=(), end=_named(begun))
+            return Batch(reader=reader, splits=(), parts=(), end=name_offsets(begun))
         return self._batch(mine, progress, recorded, limit)
-
-    def _begin(
-        self,
-        unknown: Sequence[TopicPartition],
-        partitions: Collection[TopicPartition],
-        recorded: Mapping[TopicPartition, int],
-        progress: Progress,
-    ) -> dict[TopicPartition, int]:
-        """Where partitions begin that nothing is known of.
-
-        Of a table that another writer filled, after its last row and after what that writer said it
-        had processed; all its partitions at once, because rows of ours hide where those end.
-        """
-        left = {name for name, each in progress.tables.items() if each.position and not each.shape}
-        rows = {name: _offsets(progress.tables[name].position) for name in left}
-        # Also those that brokers do not serve at the moment.
-        known = {each for each in partitions if each.topic in left}.union(*rows.values())
-        taken_over = sorted(known - recorded.keys())
-        processed = self._coordination.offsets.load(taken_over)
-        begun = {}
-        for partition in taken_over:
-            if begin := max(rows[partition.topic].get(partition, 0), processed[partition] + 1):
-                begun[partition] = begin
-        for partition in unknown:
-            if partition not in begun:
-                begun[partition] = self._listing.first_offset(partition)
-        return begun
 
     def _batch(
         self,
@@ -214,8 +190,12 @@ class KafscaleSource:
         recorded: Mapping[TopicPartition, int],
         limit: Limit,
     ) -> Batch | None:
-        starts = {each: _start(each, progress.tables[each.topic], recorded[each]) for each in held}
+        starts = {
+            each: continue_at(each, progress.tables[each.topic], recorded[each]) for each in held
+        }
         stops = {each: progress.stopped.get(str(each), sys.maxsize) for each in held}
+        filled = self._find_filled(stops)
+        stops |= dict.fromkeys(filled, sys.maxsize)
         # One that is at its stop has nothing to read, however much there is behind it.
         readable = {each: at for each, at in starts.items() if at < stops[each]}
         lines, waiting = self._line_up(readable, stops, limit)
@@ -234,9 +214,11 @@ class KafscaleSource:
         self._planned = {
             each: at
             for each, at in planned.items()
-            if str(each) not in progress.stopped and str(each) not in lost
+            if (str(each) not in progress.stopped or each in filled) and str(each) not in lost
         }
         self._aligned |= {each: planned[each] for each in moved}
+        resumed = [each for each in filled if each in moved]
+        self._gaps.forget(resumed)
         end = {each: at for each, at in planned.items() if at != recorded[each]}
         if not (end or failures or refused):
             return None
@@ -249,14 +231,26 @@ class KafscaleSource:
                 TablePart(
                     table=tables[topic],
                     start=progress.tables[topic].position,
-                    goal=_named({each: at for each, at in moved.items() if each.topic == topic}),
+                    goal=name_offsets(
+                        {each: at for each, at in moved.items() if each.topic == topic}
+                    ),
                 )
                 for topic in tables
             ),
-            end=_named(end),
+            end=name_offsets(end),
             failures=(*failures, *refused),
+            resumed=tuple(map(str, resumed)),
             check=partial(self._coordination.leases.require_held, tuple(moved)),
         )
+
+    def _find_filled(self, stops: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Partitions that stopped at a gap where a segment begins by now."""
+        filled = []
+        for each in self._gaps.due(stops):
+            found = self._listing.list_new(each, stops[each], SegmentBound(bytes=1, segments=1))
+            if found.segments and found.segments[0].base_offset == stops[each]:
+                filled.append(each)
+        return filled
 
     def _line_up(
         self,
@@ -326,7 +320,7 @@ class KafscaleSource:
             try:
                 learnt: tuple[TopicColumn, ...] = ()
                 if self._tables.learns_columns(topic):
-                    last = [found[-1] for each, found in chosen.items() if each.topic == topic]
+                    last = [found[-1].key for each, found in chosen.items() if each.topic == topic]
                     learnt = learn_columns(self._bucket, last, self._tables.envelope(topic))
                 tables[topic], plans[topic] = self._tables.load(topic, shape, learnt)
             except SourceUnavailableError as error:
@@ -357,7 +351,9 @@ class KafscaleSource:
             firsts.append(of_topic[0])
             table, _ = self._tables.load(topic, "")
             restart = Restart(position=0, origin=f"{topic}:restart")
-            parts.append(TablePart(table=table, start=None, goal=_named(oldest), restart=restart))
+            parts.append(
+                TablePart(table=table, start=None, goal=name_offsets(oldest), restart=restart)
+            )
         if not parts:
             return None
         return Batch(
@@ -394,13 +390,13 @@ class KafscaleSource:
             last = end[each.key].last_offset if each.key in end else None
             if last is not None:
                 ends[each.partition] = max(ends[each.partition], last + 1)
-        return _named(ends)
+        return name_offsets(ends)
 
     def has_reached(self, position: Position) -> bool:
         """Whether the partitions that are read have come there; others are read elsewhere."""
         if self._planned is None:
             return False
-        wanted = _offsets(position)
+        wanted = parse_offsets(position)
         return all(at >= wanted.get(each, at) for each, at in self._planned.items())
 
     def kept_since(self, position: Position) -> int:  # noqa: ARG002 - as the protocol says
@@ -410,7 +406,7 @@ class KafscaleSource:
     @property
     def reached(self) -> Mapping[str, int]:
         """Where the partitions are that are read."""
-        return _named(self._planned or {})
+        return name_offsets(self._planned or {})
 
     @property
     def followed(self) -> frozenset[str]:
@@ -427,7 +423,7 @@ class KafscaleSource:
 
     def acknowledge(self, position: Position) -> None:
         """Publish the offsets of the partitions that this worker holds."""
-        wanted, held = _offsets(position), self._coordination.leases.held()
+        wanted, held = parse_offsets(position), self._coordination.leases.held()
         # Until they are published: what fails here is done again with the next plan.
         self._settled -= wanted.keys()
         offsets = {
@@ -461,22 +457,4 @@ class KafscaleSource:
             each: recorded[each] for each in held if each in recorded and each not in self._settled
         }
         if new:
-            self.acknowledge(_named(new))
-
-
-def _start(partition: TopicPartition, table: TableProgress, recorded: int) -> int:
-    """Where a partition continues: with its table, or where it was said to begin."""
-    reached = _offsets(table.position).get(partition, recorded)
-    # Another writer's rows say how far it came, and not what it left out on purpose.
-    return reached if table.shape else max(reached, recorded)
-
-
-def _offsets(position: Position | None) -> dict[TopicPartition, int]:
-    if isinstance(position, str):
-        message = "positions of this source are offsets by partition"
-        raise TypeError(message)
-    return {TopicPartition.parse(name): at for name, at in (position or {}).items()}
-
-
-def _named(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(each): at for each, at in offsets.items()}
+            self.acknowledge(name_offsets(new))

@@ -216,6 +216,7 @@ def _layout(topic: Topic) -> TableLayout:
         columns=(),
         required=frozenset(),
         partition_by=partition_by,
+        sort_by=topic.sort_by,
         is_created=topic.create,
         offset_columns=_OFFSET_COLUMNS,
     )

@@ -21,7 +21,7 @@ from frazil.errors import FrazilError, SlotBusyError
 from frazil.model import humanize
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.model.source_table import SourceTable
-from frazil.sources.plan_facts import PlannedTable, SourcePreparation
+from frazil.sources.plan_facts import PlannedTable, SourcePreparation, WaitingChanges
 from frazil.sources.postgres.checks.obstacles import find_missing, find_obstacle
 from frazil.sources.postgres.checks.server_checks import is_usable
 from frazil.sources.postgres.publication.changing import plan_publication, refuse_unfit
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from frazil.model.postgres.facts import PublicationFacts, ServerFacts, SlotFacts
     from frazil.sources.postgres.settings import PostgresSettings
     from frazil.sources.postgres.tables.catalog_view import CatalogView
+    from frazil.sources.protocol import TableProgress
 
 # The server decodes this much of its log in seconds; more is not read.
 MOST_PENDING_BYTES = 256 * 2**20
@@ -272,7 +273,7 @@ class PostgresPlanFacts:
         """The publication and the slot."""
         return plan_preparation(self._snapshot, self._settings, tables, since)
 
-    def describe(self, table: str, settings: TableSettings) -> PlannedTable:
+    def describe(self, table: str, settings: TableSettings, shape: str) -> PlannedTable:  # noqa: ARG002 - the catalog says it
         """The table as the catalog shows it."""
         view = self._snapshot.views[table]
         described = describe_table(view, table_options(settings))
@@ -282,13 +283,19 @@ class PostgresPlanFacts:
             estimated_rows=view.table.estimated_rows,
         )
 
-    def has_changes(self, table: str, after: Position | None) -> bool | None:
+    def load_waiting(
+        self,
+        table: str,
+        at: TableProgress,
+        acknowledged: Position | None,  # noqa: ARG002 - the slot keeps what was not acknowledged
+    ) -> WaitingChanges:
         """By what the slot keeps; a table skips a transaction that is before its marker."""
         pending = self._snapshot.pending
         if pending is None:
-            return None
+            return WaitingChanges(has_any=None)
         newest = pending.get(self._snapshot.views[table].table.oid, -1)
-        return newest >= (0 if after is None else parse_lsn(str(after)))
+        after = 0 if at.position is None else parse_lsn(str(at.position))
+        return WaitingChanges(has_any=newest >= after)
 
     def _key_of(self, table: str) -> tuple[str, ...]:
         try:

@@ -10,11 +10,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.errors import MalformedChangeError
+from frazil.errors import ConfigError, MalformedChangeError
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 # The processor's value for a partition of which nothing was processed yet.
 NOTHING_PROCESSED = -1
@@ -89,9 +89,9 @@ def parse_offset(key: str, value: bytes) -> int:
     return offset
 
 
-def worker_value(topics: Collection[str]) -> bytes:
-    """Of a worker: the topics it works on."""
-    return _compact({"topics": sorted(topics)})
+def worker_value(topics: Collection[str], pipeline: str = "") -> bytes:
+    """Of a worker: the topics it works on, and for whom."""
+    return _compact({"topics": sorted(topics), "pipeline": pipeline})
 
 
 def worker_topics(value: bytes) -> frozenset[str]:
@@ -100,6 +100,32 @@ def worker_topics(value: bytes) -> frozenset[str]:
         return frozenset(str(topic) for topic in json.loads(value)["topics"])
     except (LookupError, TypeError, ValueError):
         return frozenset()
+
+
+def refuse_other_pipelines(
+    workers: Iterable[bytes], topics: Collection[str], pipeline: str, *, prefix: str
+) -> None:
+    """Raise ConfigError when workers of another pipeline have some of our topics.
+
+    They would share the partitions, and each of the two pipelines would have some of the records.
+    One that does not say whose it is, is ours: an earlier release did not.
+    """
+    for value in workers:
+        other, shared = _worker_pipeline(value), worker_topics(value) & set(topics)
+        if shared and pipeline and other not in ("", pipeline):
+            message = (
+                f"workers of the pipeline {other} share the partitions of "
+                f"{', '.join(sorted(shared))} by the same keys in etcd, below {prefix}/."
+            )
+            next_step = "give each pipeline a source.offsets.key_prefix of its own"
+            raise ConfigError(message, next_step=next_step)
+
+
+def _worker_pipeline(value: bytes) -> str:
+    try:
+        return str(json.loads(value).get("pipeline", ""))
+    except (AttributeError, ValueError):
+        return ""
 
 
 def _malformed(key: str) -> MalformedChangeError:

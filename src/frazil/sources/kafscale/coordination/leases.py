@@ -24,7 +24,12 @@ from frazil.clients.etcd.transactions import (
 )
 from frazil.errors import FrazilError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
-from frazil.sources.kafscale.coordination.keys import lease_value, worker_topics, worker_value
+from frazil.sources.kafscale.coordination.keys import (
+    lease_value,
+    refuse_other_pipelines,
+    worker_topics,
+    worker_value,
+)
 from frazil.sources.kafscale.coordination.sharing import plan_moves
 from frazil.telemetry.logs import get_logger
 
@@ -73,12 +78,14 @@ class PartitionLeases:
         owner: str,
         topics: Collection[str],
         ttl: timedelta,
+        pipeline: str = "",
         clock: Clock = _CLOCK,
     ) -> None:
         self._etcd = etcd
         self._keys = keys
         self._owner = owner
         self._topics = frozenset(topics)
+        self._pipeline = pipeline
         self._ttl = max(1, round(ttl.total_seconds()))
         self._clock = clock
         # Guards the session and what is in it; never held during a request.
@@ -143,7 +150,8 @@ class PartitionLeases:
     def rebalance(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Claim our share of these partitions, release what is more, and return what is held.
 
-        Partitions of topics that are not ours are left alone.
+        Partitions of topics that are not ours are left alone. Raises ConfigError when another
+        pipeline shares them already.
         """
         if self._closing.is_set():
             return frozenset()
@@ -283,7 +291,12 @@ class PartitionLeases:
         )
         workers = {each.key.removeprefix(self._keys.workers): each for each in view.found[0]}
         if self._owner not in workers or workers[self._owner].lease != session.lease:
-            self._etcd.commit(Txn([Put(entry, worker_value(self._topics), session.lease)]))
+            # Only who comes later is refused: whoever works goes on.
+            others = [each.value for name, each in workers.items() if name != self._owner]
+            prefix = self._keys.prefix
+            refuse_other_pipelines(others, self._topics, self._pipeline, prefix=prefix)
+            value = worker_value(self._topics, self._pipeline)
+            self._etcd.commit(Txn([Put(entry, value, session.lease)]))
         claims = {
             partition: each
             for each in view.found[1]

@@ -101,8 +101,15 @@ class Coordination:
     well: leases say who reads a partition, and the first of the workers merges.
     """
 
-    def __init__(self, section: KafscaleSection, *, randomness: Randomness | None = None) -> None:
+    def __init__(
+        self,
+        section: KafscaleSection,
+        pipeline: str = "",
+        *,
+        randomness: Randomness | None = None,
+    ) -> None:
         self._section = section
+        self._pipeline = pipeline
         self._randomness = randomness or SystemRandomness()
         self._lock = threading.Lock()
         self._stack = ExitStack()
@@ -165,6 +172,7 @@ class Coordination:
                 owner=new_owner(self._randomness),
                 topics=[topic.topic for topic in section.topics],
                 ttl=section.offsets.lease_ttl,
+                pipeline=self._pipeline,
             )
         )
         return leases, PartitionOffsets(etcd, keys, leases)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -130,17 +131,21 @@ class EnvelopeResolver:
         wanted = {row: each for row, each in found.items() if self._is_inlined(each)}
         problems = {row: self._problem_before(each) for row, each in wanted.items()}
         faults |= {row: problem for row, problem in problems.items() if problem is not None}
-        begins, size, blobs = 0, 0, dict[int, bytes]()
-        for row, blob in self._fetch({row: wanted[row] for row in wanted if row not in faults}):
+        begins, size, waited, blobs = 0, 0, 0, dict[int, bytes]()
+        fetched = self._fetch({row: wanted[row] for row in wanted if row not in faults})
+        for row, blob, nanoseconds in fetched:
+            waited += nanoseconds
             if isinstance(blob, str):
                 faults[row] = blob
                 continue
             blobs[row] = blob
             size += len(blob)
             if size >= _PART_BYTES:
-                yield self._part(records, range(begins, row + 1), found, faults, blobs)
-                begins, size, blobs = row + 1, 0, {}
-        yield self._part(records, range(begins, records.num_rows), found, faults, blobs)
+                part = self._part(records, range(begins, row + 1), found, faults, blobs)
+                yield _timed(part, waited)
+                begins, size, waited, blobs = row + 1, 0, 0, {}
+        part = self._part(records, range(begins, records.num_rows), found, faults, blobs)
+        yield _timed(part, waited)
 
     def _open(self, values: pa.BinaryArray) -> tuple[dict[int, LfsEnvelope], dict[int, str]]:
         """The envelopes by row, and what looks like one and is not."""
@@ -155,8 +160,11 @@ class EnvelopeResolver:
                     faults[row] = "its envelope cannot be read"
         return found, faults
 
-    def _fetch(self, wanted: Mapping[int, LfsEnvelope]) -> Iterator[tuple[int, bytes | str]]:
-        """Payloads by row, in the order of rows, or what is wrong with one."""
+    def _fetch(self, wanted: Mapping[int, LfsEnvelope]) -> Iterator[tuple[int, bytes | str, int]]:
+        """Payloads by row, in the order of rows, or what is wrong with one; and nanoseconds.
+
+        Several are on their way at once: what counts is how long one is waited for.
+        """
         if not wanted:
             return
         blobs = self._bucket.read_each(
@@ -164,15 +172,20 @@ class EnvelopeResolver:
             connections=self._settings.resolve_concurrency or RESOLVE_CONCURRENCY,
             at_most=MOST_BLOB_BYTES,
         )
-        for (row, envelope), (_, blob) in zip(wanted.items(), blobs, strict=True):
-            if not isinstance(blob, StorageError):
-                yield row, self._problem_of(envelope, blob) or blob
-            elif blob.is_gone:
-                yield row, "its payload is not in the bucket"
-            elif blob.is_too_large:
-                yield row, f"its payload has more than {MOST_BLOB_BYTES} bytes"
-            else:
-                raise blob
+        for row, envelope in wanted.items():
+            began = monotonic_ns()
+            _, blob = next(blobs)
+            found = self._checked(envelope, blob)
+            yield row, found, monotonic_ns() - began
+
+    def _checked(self, envelope: LfsEnvelope, blob: bytes | StorageError) -> bytes | str:
+        if not isinstance(blob, StorageError):
+            return self._problem_of(envelope, blob) or blob
+        if blob.is_gone:
+            return "its payload is not in the bucket"
+        if blob.is_too_large:
+            return f"its payload has more than {MOST_BLOB_BYTES} bytes"
+        raise blob
 
     def _is_inlined(self, envelope: LfsEnvelope) -> bool:
         if self._settings.mode is LfsMode.HYBRID:
@@ -231,6 +244,14 @@ class EnvelopeResolver:
         if left_out:
             part = part.filter(rows_but(part.num_rows, left_out))
         return ResolvedRecords(part, rejected, counts)
+
+
+def _timed(part: ResolvedRecords, nanoseconds: int) -> ResolvedRecords:
+    """With the time that its payloads took; the time of those that were not to be had is lost."""
+    if CountedOutcome.RESOLVED not in part.counts:
+        return part
+    took = {CountedOutcome.RESOLVED_MICROSECONDS: nanoseconds // 1000}
+    return replace(part, counts={**part.counts, **took})
 
 
 def envelope_rows(values: pa.BinaryArray) -> pa.UInt64Array:

@@ -9,12 +9,16 @@ from frazil.model.command import command
 from frazil.sources.protocol import PartitionFailure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from frazil.hooks import Clock
     from frazil.sources.kafscale.segments.object_keys import TopicPartition
     from frazil.sources.kafscale.segments.planning import OffsetGap, PartitionLine
 
 # A segment whose files are still being uploaded looks like one that is missing.
 GAP_SECONDS = 10.0
+# A segment that comes later than that is rare; each look costs a request for each such partition.
+_LOOK_SECONDS = 30.0
 
 
 class GapWatch:
@@ -24,6 +28,8 @@ class GapWatch:
         self._clock = clock
         self._seconds = seconds
         self._gaps: dict[TopicPartition, tuple[OffsetGap, float]] = {}
+        # Of those that were given up, when it is time to look whether they were filled.
+        self._next_looks: dict[TopicPartition, float] = {}
 
     def judge(self, line: PartitionLine) -> PartitionFailure | None:
         """What is wrong behind the segments of a partition, once nobody will mend it."""
@@ -35,7 +41,27 @@ class GapWatch:
         if known != gap:
             since = now
         self._gaps[line.partition] = gap, since
-        return None if now - since < self._seconds else _failure(line.partition, gap)
+        if now - since < self._seconds:
+            return None
+        self._next_looks[line.partition] = now + _LOOK_SECONDS
+        return _failure(line.partition, gap)
+
+    def due(self, stopped: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Partitions that were stopped at a gap, and that were not looked at for a while."""
+        now = self._clock.monotonic()
+        due = [
+            each
+            for each, offset in stopped.items()
+            if self._next_looks.get(each, now + 1) <= now and self._gaps[each][0].expected == offset
+        ]
+        self._next_looks |= dict.fromkeys(due, now + _LOOK_SECONDS)
+        return due
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These go on."""
+        for each in partitions:
+            self._gaps.pop(each, None)
+            self._next_looks.pop(each, None)
 
 
 def _failure(partition: TopicPartition, gap: OffsetGap) -> PartitionFailure:
