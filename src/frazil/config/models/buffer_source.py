@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from frazil.config.models.postgres_source import Dsn
+from frazil.config.models.postgres_source import Dsn, TablePattern
 from frazil.config.models.section import Broken, Section, defaults
 from frazil.config.models.values import Count, Duration, Name, Truth
 
-# One batch: large enough to make a decent file, small enough to bisect a poison event quickly.
-CLAIM_ROWS = 10_000
+# A batch costs a commit of every table that it has events of: small ones would spend their time
+# on commits. One that is cut short by a crash is read again as a whole.
+CLAIM_ROWS = 500_000
 POLL = timedelta(seconds=1)
 # The writer of the buffer keeps processed events and dead letters for a week by default.
 RETENTION = timedelta(hours=168)
@@ -68,6 +69,10 @@ class BufferSection(Section):
     """Sources to drain; empty: all."""
     claim_rows: Count = CLAIM_ROWS
     """Events claimed at a time."""
+    tables: tuple[TablePattern, ...] = Field(default=("*.*",), min_length=1)
+    """Tables to drain, schema.table with * and ?; events of others stay pending."""
+    exclude: tuple[TablePattern, ...] = ()
+    """Tables left out of those."""
     poll: Duration = POLL
     """How often to poll for new events."""
     retention: Duration = RETENTION

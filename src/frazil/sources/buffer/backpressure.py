@@ -145,9 +145,7 @@ class _State(NamedTuple):
     value: str
 
 
-def load_state(
-    session: Session, relations: BufferRelations, pipeline: str
-) -> BufferState | None:
+def load_state(session: Session, relations: BufferRelations, pipeline: str) -> BufferState | None:
     """What writers were told last; None: nothing yet."""
     query = _SAID.format(backpressure=relations.backpressure)
     doing = "reading the state of the buffer"

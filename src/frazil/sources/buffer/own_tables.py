@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from frazil.model.postgres.names import quote_identifier
+from frazil.sources.buffer.claim_tables import claim_table_statements
 
 if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
@@ -41,4 +42,5 @@ def own_table_statements(relations: BufferRelations) -> tuple[str, ...]:
             changed_at timestamptz not null,
             checked_at timestamptz not null
         )""",
+        *claim_table_statements(relations),
     )

@@ -33,9 +33,34 @@ class BufferRelations:
         return _qualified(self.schema, self.letters_table)
 
     @property
+    def history(self) -> str:
+        """The columns of tables at the source, as the writer may have kept them."""
+        return _qualified(self.schema, "cdc_schema_history")
+
+    @property
     def claims(self) -> str:
-        """Which event belongs to the open batch."""
+        """A view: which event belongs to which open batch."""
         return _qualified(self.own_schema, "claims")
+
+    @property
+    def claimed_tables(self) -> str:
+        """The events of each table in each open batch, as runs of ids."""
+        return _qualified(self.own_schema, "claimed_tables")
+
+    @property
+    def pipelines(self) -> str:
+        """How far each pipeline is."""
+        return _qualified(self.own_schema, "pipelines")
+
+    @property
+    def seen_tables(self) -> str:
+        """The tables that each pipeline has met events of."""
+        return _qualified(self.own_schema, "seen_tables")
+
+    @property
+    def batch_numbers(self) -> str:
+        """The sequence that numbers the batches of all pipelines."""
+        return _qualified(self.own_schema, "batch_numbers")
 
     @property
     def undecided(self) -> str:
