@@ -65,8 +65,8 @@ def _refuse_ordered_mirrors(lake: Lake, config: Config, tables: Collection[str])
         if captured.source in tables:
             settings = merge_settings(config, mirror, captured=captured)
             if settings.order is Order.APPEND:
-                resync = command("resync", captured.source)
-                raise _late(captured.source, mirror, f"set order: per_key for {mirror}, or {resync}")
+                step = f"set order: per_key for {mirror}, or {command('resync', captured.source)}"
+                raise _late(captured.source, mirror, step)
 
 
 def refuse_ordered_tables(config: Config, tables: Collection[str]) -> None:

@@ -137,7 +137,7 @@ def test_the_defaults_of_the_other_sources_are_the_documented_ones(tmp_path: Pat
     head = MINIMAL[: MINIMAL.index("source")]
     buffer = load(tmp_path, head + 'source: {kind: buffer, dsn: "postgresql://h/d"}\n').config
     assert isinstance(buffer.source, BufferSection)
-    assert (buffer.source.schema_name, buffer.source.claim_rows) == ("philotes", 10_000)
+    assert (buffer.source.schema_name, buffer.source.claim_rows) == ("philotes", 500_000)
     assert (buffer.source.events, buffer.source.dead_letters.table) == (
         "cdc_events",
         "dead_letter_events",
@@ -252,7 +252,9 @@ def test_tables_of_the_buffer_are_ordered_per_key_and_have_its_prefix(tmp_path: 
     assert (own.order, own.tombstones) == (Order.PER_KEY, timedelta(days=2))
     assert (own.column_prefix, own.sequence) == ("_cdc_", "_cdc_sequence_number")
     assert (config.changelog.namespace, config.changelog.table) == ("cdc", "{schema}_{table}")
-    given = load(tmp_path, document + "changelog: {column_prefix: cdc_, table: x_{table}}\n").config
+    given = load(
+        tmp_path, document + "changelog: {column_prefix: cdc_, table: 'x_{table}'}\n"
+    ).config
     assert table_settings(given, "a.b").column_prefix == "cdc_"
     assert (given.changelog.namespace, given.changelog.table) == ("cdc", "x_{table}")
 

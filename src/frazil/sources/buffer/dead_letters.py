@@ -12,6 +12,7 @@ the attempt: the next batch reads it like any other.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # Letters of one statement: the server holds them in memory.
 _PORTION: Final = 1000
+# As many digits as are sure to fit 64 bits.
+_NUMBER_TEXT: Final = re.compile("[0-9]{1,18}")
 
 _EXPECT: Final = """
     insert into {undecided} (event_id)
@@ -122,7 +125,7 @@ _REPLAY: Final = """
         update {events} as event set processed_at = null
         from chosen
         where event.id = chosen.original_event_id and event.processed_at is not null
-            and not exists (select from {claims} as claim where claim.event_id = event.id)
+            and not {claimed} @> event.id
         returning event.id
     ), restored as (
         insert into {events} (
@@ -201,12 +204,12 @@ def keep_letters(
     """
     if records and not policy.enabled:
         first = records[0]
-        raise MalformedChangeError(
+        message = (
             f"event {first.offset} is no row of its table ({first.reason.value}), and dead letters "
-            "are switched off.",
-            table=first.table,
-            next_step="set source.dead_letters.enabled: true, or correct the event",
+            "are switched off."
         )
+        next_step = "set source.dead_letters.enabled: true, or correct the event"
+        raise MalformedChangeError(message, table=first.table, next_step=next_step)
     wanted = {each.offset: each for each in records}
     parameters = {
         "ids": list(wanted),
@@ -317,13 +320,14 @@ def _named(statement: str, relations: BufferRelations) -> str:
         events=relations.events,
         letters=relations.letters,
         claims=relations.claims,
+        claimed=relations.claimed,
         undecided=relations.undecided,
     )
 
 
 def _numbers(ids: Collection[str]) -> list[int]:
     """Ids as the table counts them; what is no number is no id."""
-    return [int(each) for each in ids if each.isascii() and each.isdecimal() and len(each) < 19]
+    return [int(each) for each in ids if _NUMBER_TEXT.fullmatch(each)]
 
 
 def _letter(row: _Listed) -> DeadLetter:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from frazil.sources.kind import SourceKind
+from frazil.sources.buffer.operated_kind import OperatedBuffer
 
 if TYPE_CHECKING:
     from frazil.model.marker import Position
 
-_NUMBER = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-class BufferKind(SourceKind):
+class BufferKind(OperatedBuffer):
     """One table of events."""
 
     name = "buffer"

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from frazil.config.models.buffer_source import BufferSection
 
 OWN_SCHEMA: Final = "frazil_buffer"
+_CLAIMED: Final = """coalesce((
+    select range_agg(int8range(run.first_id, run.last_id, '[]'))
+    from {claimed_tables} as claimed
+    cross join lateral unnest(claimed.first_ids, claimed.last_ids) as run (first_id, last_id)
+), '{{}}'::int8multirange)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,11 @@ class BufferRelations:
     def claims(self) -> str:
         """A view: which event belongs to which open batch."""
         return _qualified(self.own_schema, "claims")
+
+    @property
+    def claimed(self) -> str:
+        """An expression: the ids of all open batches as ranges; computed once for a statement."""
+        return _CLAIMED.format(claimed_tables=self.claimed_tables)
 
     @property
     def claimed_tables(self) -> str:

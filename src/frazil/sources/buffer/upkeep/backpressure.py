@@ -7,16 +7,16 @@ writer reads before it writes; between the marks it stays what it was, also acro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from frazil.sources.buffer.chore_session import ChoreSession
 from frazil.sources.buffer.own_tables import ensure_own_tables
+from frazil.sources.buffer.settings import TableChoice
+from frazil.sources.buffer.upkeep.chore_session import ChoreSession
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from datetime import timedelta
 
     from frazil.clients.postgres.dsn import SecretText
@@ -29,10 +29,14 @@ _OF_SOURCES: Final = "and source_id = any(%(sources)s::text[])"
 # In the order of the index, so that it is used however few rows are pending.
 _COUNT: Final = """
     select count(*) from (
-        select from {events} where processed_at is null {of_sources}
-        order by source_id, created_at limit %(most)s
+        select schema_name || '.' || table_name as name from {events}
+        where processed_at is null {of_sources}
+        order by source_id, created_at limit %(looked_at)s
     ) as pending
 """
+_CHOSEN: Final = "where name ~ %(include)s and name !~ %(exclude)s"
+# Events of tables that are left out stay pending: so many of them are passed over.
+_PASSED_OVER: Final = 10
 _SAID: Final = "select state from {backpressure} where pipeline = %(pipeline)s"
 _SAY: Final = """
     insert into {backpressure} as said (
@@ -70,18 +74,35 @@ class WaterMarks:
         return BufferState.RUNNING if pending <= self.low else before
 
 
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Which events a pipeline drains; without ids, those of all sources."""
+
+    source_ids: tuple[str, ...] = ()
+    choice: TableChoice = field(default_factory=TableChoice)
+
+
 class _Count(NamedTuple):
     value: int
 
 
 def count_pending(
-    session: Session, relations: BufferRelations, source_ids: Collection[str], *, most: int
+    session: Session, relations: BufferRelations, drained: Drained, *, most: int
 ) -> int:
     """How many events are pending, not counted beyond ``most``."""
-    query = _COUNT.format(events=relations.events, of_sources=_OF_SOURCES if source_ids else "")
-    parameters = {"sources": list(source_ids), "most": most}
+    query = _COUNT.format(
+        events=relations.events, of_sources=_OF_SOURCES if drained.source_ids else ""
+    )
+    parameters = {"sources": list(drained.source_ids), "looked_at": most}
+    if not drained.choice.is_all:
+        query += _CHOSEN
+        parameters |= {
+            "looked_at": most * _PASSED_OVER,
+            "include": drained.choice.include_pattern,
+            "exclude": drained.choice.exclude_pattern,
+        }
     doing = "counting pending events"
-    return session.load(_Count, query, parameters, doing=doing)[0].value
+    return min(most, session.load(_Count, query, parameters, doing=doing)[0].value)
 
 
 class BackpressureMarks:
@@ -97,12 +118,12 @@ class BackpressureMarks:
         *,
         pipeline: str,
         interval: timedelta,
-        source_ids: Collection[str] = (),
+        drained: Drained,
     ) -> None:
         self._relations = relations
         self._marks = marks
         self._pipeline = pipeline
-        self._source_ids = tuple(source_ids)
+        self._drained = drained
         self.seconds = interval.total_seconds()
         self._state: BufferState | None = None
         self._session = ChoreSession(
@@ -122,13 +143,13 @@ class BackpressureMarks:
     def _tell(self, session: Session) -> None:
         before = self._state or load_state(session, self._relations, self._pipeline)
         most = self._marks.high + 1
-        pending = count_pending(session, self._relations, self._source_ids, most=most)
+        pending = count_pending(session, self._relations, self._drained, most=most)
         state = self._marks.judge(pending, before or BufferState.RUNNING)
         session.execute(
             _SAY.format(backpressure=self._relations.backpressure),
             {
                 "pipeline": self._pipeline,
-                "sources": list(self._source_ids),
+                "sources": list(self._drained.source_ids),
                 "state": state.value,
                 "pending": pending,
                 "high": self._marks.high,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from frazil.sources.buffer.chore_session import ChoreSession
 from frazil.sources.buffer.dead_letters import settle_letters
 from frazil.sources.buffer.own_tables import ensure_own_tables
+from frazil.sources.buffer.upkeep.chore_session import ChoreSession
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _EVENTS: Final = """
         select event.id from {events} as event
         where event.processed_at < now() - %(retention)s::interval
             and (%(sources)s::text[] = '{{}}' or event.source_id = any(%(sources)s))
-            and not exists (select from {claims} as claim where claim.event_id = event.id)
+            and not {claimed} @> event.id
         order by event.processed_at limit %(portion)s
         for update skip locked
     )
@@ -80,7 +80,7 @@ def _delete(
     session: Session, relations: BufferRelations, parameters: dict[str, object], statement: str
 ) -> int:
     named = statement.format(
-        events=relations.events, letters=relations.letters, claims=relations.claims
+        events=relations.events, letters=relations.letters, claimed=relations.claimed
     )
     deleted = 0
     while count := session.execute(named, parameters, doing="deleting what is processed"):
