@@ -1,16 +1,28 @@
-"""The buffer database as a kind of source; its events cannot be read yet."""
+"""The buffer database as a kind of source."""
 
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from frazil.sources.kind import SourceKind
+from frazil.config.models.buffer_source import BufferSection
+from frazil.model.policy import OnWiden
+from frazil.sources.buffer.settings import buffer_settings
+from frazil.sources.buffer.source import BufferSource
+from frazil.sources.buffer.worker_claim import WorkerClaim
+from frazil.sources.kind import CapturePolicy, SourceKind
 
 if TYPE_CHECKING:
-    from frazil.model.marker import Position
+    from collections.abc import Callable
 
-_NUMBER = re.compile(r"[0-9]{1,19}")
+    from frazil.config import Config
+    from frazil.hooks import Clock
+    from frazil.model.marker import Position
+    from frazil.sources.buffer.settings import BufferSettings
+    from frazil.sources.kind import TableSettingsOf
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class BufferKind(SourceKind):
@@ -19,6 +31,38 @@ class BufferKind(SourceKind):
     name = "buffer"
     # Events that were processed are gone.
     can_resync = False
+
+    def __init__(self, config: Config, tables: TableSettingsOf) -> None:
+        super().__init__(config, tables)
+        if not isinstance(config.source, BufferSection):
+            raise TypeError(config.source)
+        self._section = config.source
+
+    @cached_property
+    def settings(self) -> BufferSettings:
+        """What the configuration says."""
+        return buffer_settings(self.config, self._section, self.tables)
+
+    def validate(self) -> None:
+        """Its section was validated when the configuration was loaded."""
+
+    @property
+    def policy(self) -> CapturePolicy:
+        """Events wait for a paused table; a column says when it is widened."""
+        return CapturePolicy(held_bytes=0, on_widen=OnWiden.ACCEPT)
+
+    def open(
+        self,
+        *,
+        clock: Clock | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,  # noqa: ARG002 - it never waits for long
+    ) -> BufferSource:
+        """The events and their claims."""
+        return BufferSource(self.settings, clock=clock)
+
+    def claim(self) -> WorkerClaim:
+        """A lock at the server, by the pipeline's name."""
+        return WorkerClaim(self.settings)
 
     def position_problem(self, position: Position) -> str | None:
         """A position is the number of a batch."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from frazil.sources.buffer.dead_letters import LetterPolicy
 from frazil.sources.buffer.relations import relations_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class BufferSettings:
     choice: TableChoice
     claim_rows: int
     poll_seconds: float
+    letters: LetterPolicy
     tables: TableSettingsOf
 
 
@@ -84,6 +86,9 @@ def buffer_settings(
         choice=TableChoice(section.tables, section.exclude),
         claim_rows=section.claim_rows,
         poll_seconds=section.poll.total_seconds(),
+        letters=LetterPolicy(
+            enabled=section.dead_letters.enabled, retention=section.dead_letters.retention
+        ),
         tables=tables,
     )
 
