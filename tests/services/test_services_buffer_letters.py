@@ -109,13 +109,13 @@ def test_a_letter_has_all_of_its_event_and_nothing_of_it_in_its_message(
         "key_columns": ["id"],
         "metadata": None,
     }
-    lifetime = f"select extract(epoch from expires_at - created_at) from {SCHEMA}.dead_letter_events"
+    lifetime = (
+        f"select extract(epoch from expires_at - created_at) from {SCHEMA}.dead_letter_events"
+    )
     assert float(buffer.ask(lifetime)) == WEEK.total_seconds()
 
 
-def test_a_batch_that_is_repeated_writes_its_letters_once(
-    buffer: Buffer, session: Session
-) -> None:
+def test_a_batch_that_is_repeated_writes_its_letters_once(buffer: Buffer, session: Session) -> None:
     buffer.add(3)
     keep_letters(session, RELATIONS, [rejected(1), rejected(3)], KEPT)
     keep_letters(session, RELATIONS, [rejected(1, RejectReason.POISON), rejected(2)], KEPT)

@@ -89,7 +89,7 @@ class BufferSource:
     def discover(self) -> tuple[SourceTable, ...]:
         """The tables that events were met of, and those whose columns the writer has kept."""
         histories = self._histories()
-        sources = dict(histories)
+        sources = dict(histories.keys())
         sources |= {
             f"{each.schema}.{each.name}": each.source_id for each in self._database.load_seen()
         }
@@ -142,6 +142,9 @@ class BufferSource:
                 "marked as processed."
             )
             raise PositionLostError(message)
+        if begin > state.acknowledged:
+            # A process ended right before it did so.
+            self.acknowledge(str(begin))
         self._planned = begin
         return str(begin)
 
@@ -155,7 +158,6 @@ class BufferSource:
             self._planned = self._database.load_state().last_batch + 1
             return None
         acknowledged = _number(progress.acknowledged)
-        self._acknowledge_again(acknowledged)
         passed = acknowledged
         for number, claimed in self._open(acknowledged).items():
             needed = _needed(claimed, progress, acknowledged)
@@ -353,11 +355,6 @@ class BufferSource:
         """Mark the events of all batches up to this one as processed."""
         self._database.acknowledge(_number(position))
         settle_letters(self._database.session(), self._settings.relations)
-
-    def _acknowledge_again(self, number: int) -> None:
-        """What the ledger says, in case a process ended right before it was done."""
-        if number > self._database.load_state().acknowledged:
-            self.acknowledge(str(number))
 
     def close(self) -> None:
         """Forget what was planned, and let go of the locks."""
