@@ -48,5 +48,6 @@ def claim_table_statements(relations: BufferRelations) -> tuple[str, ...]:
             from {relations.claimed_tables} as claimed
             cross join lateral unnest(claimed.first_ids, claimed.last_ids)
                 as run (first_id, last_id)
-            cross join lateral generate_series(run.first_id, run.last_id) as event_id""",
+            cross join lateral generate_series(run.first_id, run.last_id) as event_id
+        """,  # noqa: S608 - names are quoted
     )

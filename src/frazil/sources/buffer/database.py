@@ -41,7 +41,8 @@ _REGISTER: Final = """
     insert into {pipelines} (pipeline) values (%(pipeline)s) on conflict do nothing
 """
 _STATE: Final = """
-    select current_database(), identity::text, last_batch, acknowledged from {pipelines} where pipeline = %(pipeline)s
+    select current_database(), identity::text, last_batch, acknowledged
+    from {pipelines} where pipeline = %(pipeline)s
 """
 _SEEN: Final = """
     select source_id, schema_name, table_name from {seen_tables}

@@ -101,10 +101,14 @@ class WorkerClaim:
             pipeline = f"pipeline {self._settings.pipeline} of {self._settings.relations.events}"
             key = {"key": lock_number(pipeline)}
             (answer,) = session.load(_Answer, _TAKE, key, doing="taking the lock")
-            if not answer.value:
-                message = f"another process works for the {pipeline}."
-                raise SlotBusyError(message)
+            _require(answer, pipeline)
         except BaseException:
             session.close()
             raise
         return session
+
+
+def _require(answer: _Answer, pipeline: str) -> None:
+    if not answer.value:
+        message = f"another process works for the {pipeline}."
+        raise SlotBusyError(message)
