@@ -21,7 +21,7 @@ from frazil.model.dead_letter import DeadLetter
 from frazil.sources.buffer.own_tables import ensure_own_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from frazil.clients.postgres.session import Session
@@ -308,7 +308,7 @@ def _execute(
     session: Session,
     relations: BufferRelations,
     statement: str,
-    parameters: dict[str, object],
+    parameters: Mapping[str, object],
     *,
     doing: str,
 ) -> int:

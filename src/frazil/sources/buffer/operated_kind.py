@@ -12,6 +12,7 @@ from frazil.config.models.buffer_source import BufferSection
 from frazil.sources.buffer.artifacts import open_teardown
 from frazil.sources.buffer.checks.source_check import check_readiness, check_source
 from frazil.sources.buffer.dead_letters import BufferLetterStore
+from frazil.sources.buffer.record_counts import BufferRecords
 from frazil.sources.buffer.settings import buffer_settings
 from frazil.sources.buffer.upkeep.backpressure import BackpressureMarks, Drained, WaterMarks
 from frazil.sources.buffer.upkeep.health import BufferHealth
@@ -88,6 +89,10 @@ class OperatedBuffer(SourceKind):
         access = SessionAccess.READ_WRITE
         with connect(settings.dsn, purpose="dead letters", access=access) as session:
             yield BufferLetterStore(session, settings.relations, settings.source_ids)
+
+    def records(self) -> BufferRecords:
+        """The ids of processed events."""
+        return BufferRecords(self.settings)
 
     def open_teardown(self) -> AbstractContextManager[BufferTeardown]:
         """Our schema, or our rows in it while other pipelines use it."""

@@ -58,7 +58,7 @@ class _Pending(NamedTuple):
 
 
 class _Letters(NamedTuple):
-    count: int
+    kept: int
 
 
 class _State(NamedTuple):
@@ -135,7 +135,7 @@ def observe_buffer(session: Session, settings: BufferSettings) -> BufferObservat
     letters: int | None = None
     if settings.letters.enabled:
         (found,) = session.load(_Letters, _LETTERS.format(**names), parameters, doing=doing)
-        letters = found.count
+        letters = found.kept
     state = states[0] if states else None
     said = None if state is None or state.state is None else BufferState(state.state)
     return BufferObservation(
