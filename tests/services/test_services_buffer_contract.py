@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.services
 
 
+@pytest.fixture(scope="module")
+def database(postgres: Postgres) -> Iterator[Database]:
+    with database_on(postgres, f"buffer_{uuid4().hex[:10]}") as database:
+        Buffer(database).make()
+        database.run(HISTORY)
+        yield database
+
+
 class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectContract):
     """The contract, but for what events in a table have not: transactions and a log of bytes."""
 
@@ -163,13 +171,6 @@ class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectC
         capture.restart()
         capture.catch_up()
         assert len(capture.received(ORDERS)) == 1
-
-    @pytest.fixture(scope="class")
-    def database(self, postgres: Postgres) -> Iterator[Database]:
-        with database_on(postgres, f"buffer_{uuid4().hex[:10]}") as database:
-            Buffer(database).make()
-            database.run(HISTORY)
-            yield database
 
     @pytest.fixture
     def subject(self, database: Database) -> Iterator[BufferSubject]:
