@@ -184,7 +184,14 @@ def test_a_replayed_event_is_pending_until_it_lands_and_then_has_no_letter(
     keep_letters(session, RELATIONS, [rejected(1), rejected(2)], KEPT)
     store = BufferLetterStore(session, RELATIONS)
     (one, two) = [each.id for each in store.letters()]
+    buffer.database.run(
+        f"update {SCHEMA}.dead_letter_events set "
+        """event_data = jsonb_set(event_data, '{after}', '{"id": 5}') """
+        f"where id = {one}"
+    )
     assert store.replay([one]) == {one}
+    # An operator corrects letters, not events.
+    assert buffer.ask(f"select after_data from {SCHEMA}.cdc_events where id = 1") == {"id": 5}
     assert buffer.events("processed_at is null and id = 1") == 1
     # Asked again, it is the same attempt.
     assert store.replay([one]) == {one}

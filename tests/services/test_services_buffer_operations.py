@@ -118,7 +118,7 @@ def test_every_problem_is_told_with_the_sql_that_solves_it(operated: Operated) -
         f"create role {ROLE} login password '{PASSWORD}'; end if; end $$",
         f"revoke create on database {database.name} from public",
         f"create schema {SCHEMA}",
-        f"create table {SCHEMA}.cdc_events (id bigint, source_id text, schema_name text, "
+        f"create table {SCHEMA}.cdc_events (id bigserial, source_id text, schema_name text, "
         "table_name text, operations text, lsn text, key_columns jsonb, after_data json, "
         "event_time timestamptz)",
     )

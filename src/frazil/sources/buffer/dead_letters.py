@@ -6,8 +6,9 @@ is rejected again, its letter says why (``keep``); if not, it lands, and the let
 soon as the event is processed (``settle``). So an event is never in its table and among the
 letters that can be replayed, whenever a process dies.
 
-A replay makes the event pending again, with the id that it had, in the same transaction that counts
-the attempt: the next batch reads it like any other.
+A replay makes the event pending again, with the id that it had and as its letter has it now, which
+an operator may have corrected, in the same transaction that counts the attempt: the next batch
+reads it like any other.
 """
 
 from __future__ import annotations
@@ -122,7 +123,14 @@ _REPLAY: Final = """
     with chosen as (
         select * from {letters} where id = any(%(ids)s::bigint[]) order by id for update
     ), pending as (
-        update {events} as event set processed_at = null
+        update {events} as event set processed_at = null,
+            lsn = coalesce(event_data ->> 'lsn', event.lsn),
+            key_columns = case when event_data ? 'key_columns'
+                then nullif(event_data -> 'key_columns', 'null') else event.key_columns end,
+            before_data = case when event_data ? 'before'
+                then nullif(event_data -> 'before', 'null') else event.before_data end,
+            after_data = case when event_data ? 'after'
+                then nullif(event_data -> 'after', 'null') else event.after_data end
         from chosen
         where event.id = chosen.original_event_id and event.processed_at is not null
             and not {claimed} @> event.id
