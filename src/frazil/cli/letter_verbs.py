@@ -99,7 +99,8 @@ def dlq_replay(
 ) -> None:
     """Read dead letters again with today's settings; exit with 3 when some are still no rows.
 
-    Rows are appended to their tables exactly once, and their letters removed.
+    Rows are appended to their tables exactly once, and their letters removed. A source that keeps
+    its dead letters itself gives the records to the next batch of the ingest, which does that.
 
     \b
     frazil dlq replay -c frazil.yaml 0f3a9c51b7e2 --yes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from frazil.config.models.catalog import KEYS_OF_KIND
-from frazil.config.models.document import BUFFER_COLUMN_PREFIX
+from frazil.config.models.document import BUFFER_CHANGELOG, BUFFER_COLUMN_PREFIX
 from frazil.config.showing import config_schema
 from frazil.model.policy import CatalogKind, FirstSource
 
@@ -73,7 +73,10 @@ Given: TypeAlias = "Mapping[KeyPath, object]"
 
 # Defaults that depend on the source.
 _DEFAULTS_OF_SOURCE: Mapping[FirstSource, Given] = {
-    FirstSource.BUFFER: {("changelog", "column_prefix"): BUFFER_COLUMN_PREFIX},
+    FirstSource.BUFFER: {
+        ("changelog", "column_prefix"): BUFFER_COLUMN_PREFIX,
+        **{("changelog", key): name for key, name in BUFFER_CHANGELOG.items()},
+    },
 }
 
 

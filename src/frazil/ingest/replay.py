@@ -47,9 +47,13 @@ _MOST_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """What became of letters, by id; ``waiting`` are those that the ingest has still to pass."""
+    """What became of letters, by id; ``waiting`` are those that the ingest has still to pass.
+
+    ``pending`` are those whose records the next batch of the ingest reads again.
+    """
 
     appended: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
 

@@ -20,6 +20,7 @@ from frazil.errors import ConfigError, FrazilError
 from frazil.hooks import SystemClock
 from frazil.model.marker import MarkerRole
 from frazil.pipeline.capture import build_capture, build_ingest_loop
+from frazil.pipeline.loops.chore_thread import chore_thread
 from frazil.pipeline.loops.loop import Intervals
 from frazil.pipeline.loops.merge_loop import MergeLoop
 from frazil.pipeline.loops.periodic_thread import PeriodicThread
@@ -138,7 +139,7 @@ def build_run(context: RunContext) -> PipelineRun:
 
     session = context.session
     loop = RunLoop(new_ingest, merges.loop, stop=context.stop, is_alive=lambda: is_alive(session))
-    threads = [_source_thread(context, capture)]
+    threads = _source_threads(context, capture)
     return PipelineRun(context, loop, capture=capture, requests=merges.requests, threads=threads)
 
 
@@ -148,7 +149,8 @@ def build_ingest_run(
     """Ingest alone; ``also`` is given every batch."""
     capture = _capture_on_board(context)
     loop = _ingest_loop(context, capture, also=also)
-    return PipelineRun(context, loop, capture=capture, threads=[_source_thread(context, capture)])
+    threads = _source_threads(context, capture)
+    return PipelineRun(context, loop, capture=capture, threads=threads)
 
 
 def build_merge_run(
@@ -267,7 +269,13 @@ def _lake_thread(context: RunContext) -> PeriodicThread:
     return PeriodicThread("lake watch", watch.load, seconds=TICK_SECONDS)
 
 
-def _source_thread(context: RunContext, capture: Capture) -> PeriodicThread:
+def _source_threads(context: RunContext, capture: Capture) -> tuple[PeriodicThread, ...]:
+    """What watches the source, and what is to be done for it from time to time."""
+    chores = (chore_thread(each, capture.claim) for each in capture.kind.chores())
+    return (_watch_thread(context, capture), *chores)
+
+
+def _watch_thread(context: RunContext, capture: Capture) -> PeriodicThread:
     watch, clock = capture.kind.watch(), SystemClock()
 
     def load() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.config import table_settings
 from frazil.errors import ConfigError
 from frazil.ingest.replay import LetterReplay
 from frazil.model.command import command
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from frazil.ledger.dead_letters import DeadLetterTable
     from frazil.sources.kind import SourceKind
     from frazil.sources.replaying import RecordReplayer
+
+
+def require_replay(config: Config) -> None:
+    """ConfigError for a source whose letters cannot be replayed; nothing is connected."""
+    kind = configured_source(config)
+    if kind.dead_letters() is None:
+        require_replayer(kind)
 
 
 def require_replayer(kind: SourceKind) -> RecordReplayer:
@@ -57,6 +65,19 @@ def _refuse_ordered_mirrors(lake: Lake, config: Config, tables: Collection[str])
         if captured.source in tables:
             settings = merge_settings(config, mirror, captured=captured)
             if settings.order is Order.APPEND:
-                message = f"its mirror {mirror} takes changes in their order, and these are late."
                 step = f"set order: per_key for {mirror}, or {command('resync', captured.source)}"
-                raise ConfigError(message, table=captured.source, next_step=step)
+                raise _late(captured.source, mirror, step)
+
+
+def refuse_ordered_tables(config: Config, tables: Collection[str]) -> None:
+    """The same by the configuration alone, for letters that the next batches bring."""
+    names = LakeNames(config)
+    for table in sorted(tables):
+        mirror = names.of(table).listed_as
+        if table_settings(config, mirror).order is Order.APPEND:
+            raise _late(table, mirror, f"set order: per_key for {mirror}")
+
+
+def _late(table: str, mirror: str, step: str) -> ConfigError:
+    message = f"its mirror {mirror} takes changes in their order, and these are late."
+    return ConfigError(message, table=table, next_step=step)

@@ -49,13 +49,15 @@ class HealthFacts:
 
     ``details`` are facts by what they are about: fields of the source in the JSON status, and
     numbers of metrics. ``lines`` are for the page, ``summary`` for the terminal; partitions are
-    shown on both in a form of their own.
+    shown on both in a form of their own. ``counts_bytes`` says that the distance between two
+    positions of one log is a number of bytes.
     """
 
     details: Mapping[str, Mapping[str, Fact]] = field(default_factory=dict)
     lines: tuple[HealthLine, ...] = ()
     summary: str = ""
     partitions: tuple[PartitionHealth, ...] = ()
+    counts_bytes: bool = True
 
     @property
     def lag_records(self) -> int | None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from frazil.hooks import Clock
     from frazil.model.marker import Position
     from frazil.sources.artifacts import Teardown
+    from frazil.sources.chores import Chore
     from frazil.sources.health import HealthWatch
+    from frazil.sources.letter_store import SourceLetters
     from frazil.sources.plan_facts import PlanFacts
     from frazil.sources.protocol import Claim, ObservableSource
     from frazil.sources.record_source import RecordSource
@@ -105,6 +107,10 @@ class SourceKind:
         """The health of the source, for status, page and metrics."""
         self._refuse()
 
+    def chores(self) -> tuple[Chore, ...]:
+        """What is to be done from time to time next to its batches."""
+        return ()
+
     def listed_tables(self) -> tuple[ListedTable, ...]:
         """Tables of the lake that its section names; most kinds name tables by templates."""
         return ()
@@ -139,6 +145,10 @@ class SourceKind:
 
     def replayer(self) -> RecordReplayer | None:
         """Reads records of dead letters again; None: they are not replayed."""
+        return None
+
+    def dead_letters(self) -> AbstractContextManager[SourceLetters] | None:
+        """Dead letters that it keeps itself; None: they are in a table of the lake."""
         return None
 
     # --- after the last run ---

@@ -131,6 +131,24 @@ SOURCE_LAG_RECORDS: Final = Gauge(
     name="frazil_source_lag_records",
     help="Records of all partitions of the source that are not captured yet, as offsets say.",
 )
+SOURCE_PENDING_EVENTS: Final = Gauge(
+    name="frazil_source_pending_events",
+    help="Events that wait at a source that keeps them until they are captured; counted up to "
+    "100,001.",
+)
+SOURCE_OLDEST_PENDING_SECONDS: Final = Gauge(
+    name="frazil_source_oldest_pending_seconds",
+    help="Age of the oldest event that waits at such a source, 0 without one.",
+    unit=Unit.SECONDS,
+)
+SOURCE_FULL: Final = Gauge(
+    name="frazil_source_full",
+    help="Whether such a source has told its writers to pause, 1 or 0.",
+)
+SOURCE_DEAD_LETTERS: Final = Gauge(
+    name="frazil_source_dead_letters",
+    help="Dead letters that a source keeps itself; counted up to 100,001.",
+)
 SLOT_RETAINED_BYTES: Final = Gauge(
     name="frazil_slot_retained_bytes",
     help="Bytes of WAL that the replication slot keeps the server from removing.",

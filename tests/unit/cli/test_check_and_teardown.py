@@ -12,12 +12,14 @@ from frazil.cli.main import main
 from frazil.cli.verbs import check as check_verb
 from frazil.cli.verbs.check import exit_code_of, findings_json, summary, table_rows
 from frazil.cli.verbs.teardown import FOUND, GONE, LAKE_STAYS, REMOVED, conclusion
+from frazil.config import load_config, table_settings
 from frazil.errors import (
     CatalogError,
     PermissionError,  # noqa: A004 - the published name of this error
 )
 from frazil.sources.artifacts import Artifact
 from frazil.sources.findings import CheckedItem, CheckOutcome, Findings, stops, warns
+from frazil.sources.kind import SourceKind
 from frazil.sources.postgres.artifacts import ArtifactKind
 from frazil.telemetry.redaction import Redactor
 
@@ -39,10 +41,14 @@ pipeline: shop
 catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
 source: {kind: postgres, dsn: 'postgresql://u:pass-of-mine@127.0.0.1:9/d'}
 """
-BUFFER = """
+TOPICS = """
 pipeline: shop
 catalog: {kind: sql, uri: 'sqlite:///c.db', warehouse: 'file:///wh'}
-source: {kind: buffer, dsn: 'postgresql://h/d'}
+source:
+  kind: kafscale
+  bucket: b
+  offsets: {backend: none}
+  topics: [{topic: orders, table: prod.orders}]
 """
 FINE = Findings(checked=(CheckedItem("server", "PostgreSQL 18"),))
 WARNED = Findings(problems=(warns("It has no key.", "alter table …;", table="a.b"),))
@@ -151,11 +157,15 @@ def test_without_a_source_only_the_lake_is_looked_at(
     assert len(lake) == 1
 
 
-@pytest.mark.usefixtures("lake")
-def test_a_source_that_is_not_checked_is_not_called_fine(document: Path, capsys: Capture) -> None:
-    document.write_text(BUFFER)
-    assert main(["check", "-c", str(document)]) == ExitCode.DONE
-    assert "skipped  source  a source of the kind buffer" in capsys.readouterr().out
+def test_a_source_that_is_not_checked_is_not_called_fine(document: Path) -> None:
+    class Unchecked(SourceKind):
+        name = "unchecked"
+
+    document.write_text(MERGES)
+    config = load_config(document, environ={}).config
+    (item,) = Unchecked(config, lambda table: table_settings(config, table)).check().checked
+    assert item.outcome is CheckOutcome.SKIPPED
+    assert "of the kind unchecked" in item.found
 
 
 def test_a_lake_that_cannot_be_opened_is_a_problem(
@@ -176,7 +186,7 @@ def test_removing_off_a_terminal_needs_a_yes(document: Path, capsys: Capture) ->
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("text", [MERGES, BUFFER])
+@pytest.mark.parametrize("text", [MERGES, TOPICS])
 def test_a_source_that_keeps_nothing_has_nothing_to_tear_down(
     text: str, document: Path, capsys: Capture
 ) -> None:

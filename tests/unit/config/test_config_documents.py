@@ -137,7 +137,17 @@ def test_the_defaults_of_the_other_sources_are_the_documented_ones(tmp_path: Pat
     head = MINIMAL[: MINIMAL.index("source")]
     buffer = load(tmp_path, head + 'source: {kind: buffer, dsn: "postgresql://h/d"}\n').config
     assert isinstance(buffer.source, BufferSection)
-    assert (buffer.source.schema_name, buffer.source.claim_rows) == ("philotes", 10_000)
+    assert (buffer.source.schema_name, buffer.source.claim_rows) == ("philotes", 500_000)
+    assert (buffer.source.events, buffer.source.dead_letters.table) == (
+        "cdc_events",
+        "dead_letter_events",
+    )
+    assert buffer.source.dead_letters.enabled
+    assert buffer.source.cleanup == timedelta(hours=1)
+    assert (buffer.source.backpressure.enabled, buffer.source.backpressure.check) == (
+        True,
+        timedelta(seconds=1),
+    )
     assert buffer.source.retention == timedelta(hours=168)
     assert (buffer.source.backpressure.high, buffer.source.backpressure.low) == (8_000, 5_000)
     document = head + "source: {kind: kafscale, bucket: b, etcd: {endpoints: ['http://e']}}\n"
@@ -241,8 +251,12 @@ def test_tables_of_the_buffer_are_ordered_per_key_and_have_its_prefix(tmp_path: 
     own = table_settings(config, "a.b")
     assert (own.order, own.tombstones) == (Order.PER_KEY, timedelta(days=2))
     assert (own.column_prefix, own.sequence) == ("_cdc_", "_cdc_sequence_number")
-    given = load(tmp_path, document + "changelog: {column_prefix: cdc_}\n").config
+    assert (config.changelog.namespace, config.changelog.table) == ("cdc", "{schema}_{table}")
+    given = load(
+        tmp_path, document + "changelog: {column_prefix: cdc_, table: 'x_{table}'}\n"
+    ).config
     assert table_settings(given, "a.b").column_prefix == "cdc_"
+    assert (given.changelog.namespace, given.changelog.table) == ("cdc", "x_{table}")
 
 
 def test_a_partitioning_that_is_not_given_is_the_sources(tmp_path: Path) -> None:

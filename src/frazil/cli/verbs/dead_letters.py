@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from base64 import b64encode
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,23 +22,19 @@ from frazil.cli.output import (
     write_table,
     write_text,
 )
-from frazil.clients.iceberg.lake import Lake
-from frazil.clients.spark.session import open_session
-from frazil.errors import ConfigError, TableNotFoundError
+from frazil.errors import ConfigError
 from frazil.ingest.replay import ReplayReport
-from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.model.humanize import counted
 from frazil.model.rejected_record import RejectReason
-from frazil.pipeline.configured_source import configured_source
-from frazil.pipeline.letter_replay import build_replay, require_replayer
-from frazil.pipeline.tables.captured_mirrors import dead_letters_name
+from frazil.pipeline.dead_letters import opened_letters
+from frazil.pipeline.letter_replay import require_replay
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from frazil.cli.invocation import Invocation
-    from frazil.config import Config
     from frazil.model.dead_letter import DeadLetter
+    from frazil.pipeline.dead_letters import PipelineLetters
     from frazil.telemetry.redaction import Redactor
 
 HEADER = ("ID", "TABLE", "POSITION", "REASON", "FIRST SEEN", "ATTEMPTS", "BYTES", "MESSAGE")
@@ -129,7 +124,7 @@ def drop_letters(request: LetterRequest, invocation: Invocation) -> None:
             preview(meant, invocation.redactor)
             typer.confirm("Drop them for ever?", abort=True, err=True)
         if meant and letters is not None and not request.dry_run:
-            letters.settle([each.id for each in meant], pipeline=config.pipeline)
+            letters.drop([each.id for each in meant])
     if invocation.output is OutputFormat.JSON:
         applied = not request.dry_run
         ids = [each.id for each in meant]
@@ -144,19 +139,17 @@ def replay_letters(request: LetterRequest, invocation: Invocation) -> ExitCode:
     """Show the letters, ask, and read them again; ACTION_REQUIRED when some are still no rows."""
     request.check("replaying")
     config = invocation.load_quietly()
-    require_replayer(configured_source(config))
+    require_replay(config)
     report = ReplayReport()
-    with open_session(config) as session:
-        lake = Lake(session, config.catalog.name)
-        letters = _open(lake, config)
+    with opened_letters(config) as letters:
         meant = load_meant(letters, request)
         if meant and letters is not None:
-            replay = build_replay(lake, config, letters, {each.table for each in meant})
+            replay = letters.prepare_replay({each.table for each in meant})
             if not (request.yes or request.dry_run):
                 preview(meant, invocation.redactor)
                 typer.confirm("Replay them?", abort=True, err=True)
             if not request.dry_run:
-                report = replay.replay(meant)
+                report = replay(meant)
     _print_replayed(report, meant, request, invocation)
     return ExitCode.ACTION_REQUIRED if report.rejected or report.waiting else ExitCode.DONE
 
@@ -172,6 +165,7 @@ def _print_replayed(
             {
                 "letters": [each.id for each in meant],
                 "appended": list(report.appended),
+                "pending": list(report.pending),
                 "rejected": list(report.rejected),
                 "waiting": list(report.waiting),
                 "applied": not request.dry_run,
@@ -183,6 +177,7 @@ def _print_replayed(
         write_line("nothing was changed: --dry-run")
         return
     words = dict.fromkeys(report.appended, "appended")
+    words |= dict.fromkeys(report.pending, "pending: the next batch of the ingest reads it")
     words |= dict.fromkeys(report.rejected, "still rejected: frazil dlq show tells why")
     words |= dict.fromkeys(report.waiting, "not passed yet: the ingest reads it itself")
     gone = "gone meanwhile"
@@ -190,24 +185,7 @@ def _print_replayed(
     write_table(rows, header=REPLAYED_HEADER)
 
 
-@contextmanager
-def opened_letters(config: Config) -> Iterator[DeadLetterTable | None]:
-    """The pipeline's dead letters; None while it has had none."""
-    with open_session(config) as session:
-        yield _open(Lake(session, config.catalog.name), config)
-
-
-def _open(lake: Lake, config: Config) -> DeadLetterTable | None:
-    try:
-        letters = DeadLetterTable.open(lake, dead_letters_name(config))
-    except TableNotFoundError:
-        return None
-    # Refuses those of another pipeline.
-    letters.position(config.pipeline)
-    return letters
-
-
-def load_meant(letters: DeadLetterTable | None, request: LetterRequest) -> Sequence[DeadLetter]:
+def load_meant(letters: PipelineLetters | None, request: LetterRequest) -> Sequence[DeadLetter]:
     """The letters of a request; ConfigError for an id that none has."""
     if request.ids:
         return load_named(letters, request.ids)
@@ -217,7 +195,7 @@ def load_meant(letters: DeadLetterTable | None, request: LetterRequest) -> Seque
     return tuple(letters.letters(table=chosen.table, reason=chosen.reason))
 
 
-def load_named(letters: DeadLetterTable | None, ids: Collection[str]) -> Sequence[DeadLetter]:
+def load_named(letters: PipelineLetters | None, ids: Collection[str]) -> Sequence[DeadLetter]:
     """The letters with these ids."""
     found = () if letters is None else tuple(letters.letters(ids=ids))
     missing = sorted(set(ids) - {each.id for each in found})

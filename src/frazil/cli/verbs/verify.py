@@ -76,13 +76,17 @@ def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
                 on_wait=_Waiting(),
             )
         recording = build_record_verifier(session, lake, config)
-        recorded = _tables_of_records(recording, tables.without)
+        recorded = _tables_of_records(recording, tables.changelogs)
         chosen = choose_records(request.tables, recorded)
         if recording is not None:
             found |= _verify_records(recording, chosen)
         # For the terminal; nothing of this goes to a log.
         show_keys = not config.telemetry.mask_keys
-        others = [each for each in request.tables if not choose_records([each], recorded)]
+        others = [
+            each
+            for each in request.tables
+            if each in captured or not choose_records([each], recorded)
+        ]
         is_done = bool(chosen) and not others and (bool(request.tables) or not captured)
         merges = {} if is_done else plan_merges(config, others, captured=captured)
         for mirror, settings in merges.items():
@@ -102,11 +106,11 @@ def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
 
 
 def _tables_of_records(
-    recording: RecordVerifier | None, without: Mapping[str, TableName]
+    recording: RecordVerifier | None, changelogs: Mapping[str, TableName]
 ) -> Mapping[str, TableName]:
     if recording is None:
         return {}
-    return {source: name for source, name in without.items() if recording.has(source)}
+    return {source: name for source, name in changelogs.items() if recording.has(source)}
 
 
 def choose_records(

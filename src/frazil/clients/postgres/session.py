@@ -72,6 +72,11 @@ class Session:
         return self._connection.pgconn.ssl_in_use
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or broke."""
+        return self._connection.closed
+
+    @property
     def backend(self) -> int:
         """The number of the server's process for this session."""
         return self._connection.info.backend_pid

@@ -41,6 +41,8 @@ _SectionT = TypeVar("_SectionT", bound=Section)
 
 # Columns of the buffer's writer begin so; ours are added to them.
 BUFFER_COLUMN_PREFIX = "_cdc_"
+# And so are its tables called.
+BUFFER_CHANGELOG = {"namespace": "cdc", "table": "{schema}_{table}"}
 # Postgres cuts identifiers here.
 _LONGEST_IDENTIFIER = 63
 
@@ -95,6 +97,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _name_after_pipeline(self) -> Self:
         # The model is frozen; here it is still being built.
+        if isinstance(self.source, BufferSection):
+            given = self.changelog.model_fields_set
+            named = {key: name for key, name in BUFFER_CHANGELOG.items() if key not in given}
+            self.__dict__["changelog"] = self.changelog.model_copy(update=named)
         for name in ("changelog", "mirror", "dead_letters", "ledger"):
             section: Section = getattr(self, name)
             self.__dict__[name] = _resolved(section, ("namespace", "table"), self.pipeline)

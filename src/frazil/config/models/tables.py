@@ -101,9 +101,12 @@ class Changelog(Section):
     """Append-only history tables."""
 
     namespace: NamespaceTemplate = "{schema}"
-    """Template; may use {schema} and {pipeline}."""
-    table: TableTemplate = "{table}_changelog"
-    """Template; may use {schema}, {table} and {pipeline}."""
+    """Template; may use {schema} and {pipeline}; cdc unless given when the source is buffer."""
+    table: TableTemplate = Field(
+        default="{table}_changelog",
+        description="Template; may use {schema}, {table} and {pipeline}; {schema}_{table} unless "
+        "given when the source is buffer.",
+    )
     column_prefix: ColumnPrefix = "cdc_"
     """Prefix of our columns; _cdc_ unless given when the source is buffer."""
     partition_by: tuple[PartitionExpression, ...] = ()

@@ -431,8 +431,11 @@ class StatusBoard:
         return self._lake.was_empty(lake_table) and not self._tally.commits_of(lake_table)
 
     def _lag_bytes(self) -> int | None:
-        unknown_since = self._answers.unknown_since(self._clock.monotonic())
-        return self._capture.lag_bytes if unknown_since is None else None
+        now = self._clock.monotonic()
+        health = self._answers.health(now)
+        counts_bytes = health is None or health.counts_bytes
+        is_known = self._answers.unknown_since(now) is None
+        return self._capture.lag_bytes if is_known and counts_bytes else None
 
     def _follow_copy(self) -> None:
         if self._ingested is not None:

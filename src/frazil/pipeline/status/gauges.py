@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _DETAILS = (
     (names.SLOT_RETAINED_BYTES, "slot", "retained_bytes"),
     (names.SLOT_SAFE_WAL_BYTES, "slot", "safe_bytes"),
+    (names.SOURCE_PENDING_EVENTS, "pending", "events"),
+    (names.SOURCE_OLDEST_PENDING_SECONDS, "pending", "oldest_seconds"),
+    (names.SOURCE_FULL, "pending", "is_full"),
+    (names.SOURCE_DEAD_LETTERS, "dead_letters", "count"),
 )
 
 

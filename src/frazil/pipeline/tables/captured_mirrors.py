@@ -55,6 +55,12 @@ class CapturedTables:
     mirrors: Mapping[str, CapturedMirror]
     without: Mapping[str, TableName]
 
+    @property
+    def changelogs(self) -> Mapping[str, TableName]:
+        """The table that rows of each are appended to."""
+        merged = {each.source: each.changelog for each in self.mirrors.values()}
+        return {**self.without, **merged}
+
 
 def load_captured_mirrors(lake: Lake, config: Config) -> Mapping[str, CapturedMirror]:
     """Every captured table that has a key, by its mirror's name; reads ledger and tables."""

@@ -17,12 +17,13 @@ from frazil.sources.protocol import Split
 from frazil.sources.record_source import RecordOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from frazil.clients.object_store import Bucket
     from frazil.config.models.kafscale_source import KafscaleSection
+    from frazil.model.marker import Position
     from frazil.sources.kafscale.segments.discovery import SegmentListing, SegmentObject
 
 PARTITION_COLUMN, OFFSET_COLUMN = "partition", "offset"
@@ -84,8 +85,14 @@ class KafscaleRecords:
         """Whether the topic is mapped to such a table."""
         return table in self._topics
 
-    def offsets_of(self, table: str, until: Mapping[str, int]) -> RecordOffsets:
+    def until_now(self) -> KafscaleRecords:
+        """The marker says what was captured."""
+        return self
+
+    def offsets_of(self, table: str, until: Position) -> RecordOffsets:
         """The records of all segments that begin before the marker: each was taken completely."""
+        if isinstance(until, str):
+            raise TypeError("positions of this source are offsets by partition")
         splits: list[Split] = []
         begins = {}
         partitions = {TopicPartition.parse(name): offset for name, offset in until.items()}
@@ -101,8 +108,9 @@ class KafscaleRecords:
             splits=tuple(splits),
             partitions={each.partition: str(each) for each in partitions},
             begins=begins,
-            partition_column=PARTITION_COLUMN,
-            offset_column=OFFSET_COLUMN,
+            columns=(PARTITION_COLUMN, OFFSET_COLUMN),
+            partition_sql=f"`{PARTITION_COLUMN}`",
+            offset_sql=f"`{OFFSET_COLUMN}`",
         )
 
 

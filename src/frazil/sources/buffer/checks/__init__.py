@@ -1,0 +1,1 @@
+"""A buffer database, checked before anything is started."""

@@ -1,0 +1,1 @@
+"""Work next to the batches: retention, back-pressure and health."""

@@ -1,0 +1,183 @@
+"""A buffer database keeps the contract of sources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from frazil.errors import PositionLostError, SlotBusyError, SourceReplacedError
+from tests.support.buffer.subject import HISTORY, BufferSubject
+from tests.support.buffer.tables import Buffer
+from tests.support.postgres.access import database_on
+from tests.support.source.contract import (
+    ITEMS,
+    LARGE,
+    ORDERS,
+    KeyContract,
+    LogContract,
+    SourceContract,
+    begun,
+    insert,
+    names,
+)
+from tests.support.source.contract_partitions import LiveContract
+from tests.support.source.contract_records import CANARY, RejectContract, planned
+from tests.support.source.replay import read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.demo.services import Postgres
+    from tests.support.postgres.access import Database
+    from tests.support.source.under_test import RejectingSource, SourceUnderTest
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Postgres) -> Iterator[Database]:
+    with database_on(postgres, f"buffer_{uuid4().hex[:10]}") as database:
+        Buffer(database).make()
+        database.run(HISTORY)
+        yield database
+
+
+class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectContract):
+    """The contract, but for what events in a table have not: transactions and a log of bytes."""
+
+    def test_a_batch_never_splits_a_transaction(self, subject: SourceUnderTest) -> None:
+        """Its writer puts every event there in a transaction of its own."""
+
+    def test_a_table_takes_what_begins_exactly_at_its_marker(
+        self, subject: SourceUnderTest
+    ) -> None:
+        """Positions are batches, which begin behind the marker."""
+        capture = begun(subject, ORDERS, ITEMS)
+        subject.transact(insert(ORDERS, 1, "before"), insert(ITEMS, 1, "before"))
+        batch = planned(capture)
+        rows = capture.preview(capture.progress_at(str(batch.end), ORDERS))
+        assert ORDERS not in rows
+        assert names(rows[ITEMS]) == ["before"]
+
+    def test_the_rows_of_a_transaction_have_one_time_and_one_origin(
+        self, subject: SourceUnderTest
+    ) -> None:
+        """Every event has a position of its own."""
+
+    def test_the_further_a_position_the_less_is_kept_for_it(self, subject: SourceUnderTest) -> None:
+        """Events wait for paused tables without a bound: nothing else could give them."""
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1, note=LARGE))
+        capture.catch_up()
+        assert capture.acknowledged is not None
+        assert capture.source.kept_since(capture.acknowledged) == 0
+
+    def test_acknowledging_lets_the_source_forget(self, subject: SourceUnderTest) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1))
+        capture.catch_up()
+        old = capture.ledger
+        subject.transact(insert(ORDERS, 2))
+        capture.catch_up()
+        capture.restart()
+        with pytest.raises(PositionLostError):
+            capture.source.prepare([ORDERS], old)
+
+    def test_a_restart_brings_no_rows_and_then_all_that_is_kept(
+        self, subject: SourceUnderTest
+    ) -> None:
+        """What was processed is gone: no table begins again."""
+        begun(subject, ORDERS)
+        assert subject.open().plan_copy([ORDERS]) is None
+
+    def test_a_rejected_record_comes_next_to_the_rows_of_its_table(
+        self, subject: RejectingSource
+    ) -> None:
+        capture = begun(subject, ORDERS, ITEMS)
+        subject.transact(insert(ORDERS, 1, "before"), insert(ITEMS, 1))
+        subject.reject(ORDERS, CANARY)
+        subject.transact(insert(ORDERS, 2, "after"))
+        readings = capture.commit(planned(capture))
+        assert names(readings.rows[ORDERS]) == ["before", "after"]
+        (record,) = readings.rejected
+        assert record.table == ORDERS
+        assert CANARY in record.payload
+        assert "id" in record.message
+        assert "canary" not in repr(record)
+
+    def test_a_rejected_record_is_the_same_however_often_it_is_read(
+        self, subject: RejectingSource
+    ) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1))
+        for payload in (b"one", b"two", b"one"):
+            subject.reject(ORDERS, payload)
+        batch = planned(capture)
+        first = read(batch).rejected
+        assert len(first) == 3
+        assert read(batch, reversed(batch.splits)).rejected == first
+        capture.restart()
+        assert read(planned(capture)).rejected == first
+
+    def test_what_a_table_rejects_is_left_out_with_its_rows(self, subject: RejectingSource) -> None:
+        capture = begun(subject, ORDERS, ITEMS)
+        capture.paused = {ITEMS}
+        subject.reject(ITEMS, b"later")
+        subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
+        assert not capture.commit(planned(capture)).rejected
+        capture.paused = set()
+        (record,) = capture.commit(planned(capture)).rejected
+        assert b"later" in record.payload
+
+    def test_another_process_and_another_pipeline_are_kept_out(
+        self, subject: BufferSubject
+    ) -> None:
+        capture = begun(subject, ORDERS)
+        other = BufferSubject.__new__(BufferSubject)
+        other.__dict__.update(subject.__dict__, pipeline="other", _source=None)
+        with pytest.raises(SlotBusyError):
+            other.open().discover()
+        capture.source.close()
+        assert other.open().discover()
+        other.close()
+
+    def test_claims_that_are_not_what_they_were_are_refused(self, subject: BufferSubject) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1))
+        capture.catch_up()
+        ledger = capture.ledger
+        capture.source.close()
+        subject.database.run("update frazil_buffer.pipelines set last_batch = 0, acknowledged = 0")
+        with pytest.raises(SourceReplacedError):
+            subject.open().prepare([ORDERS], ledger)
+        subject.close()
+        subject.database.run("drop schema frazil_buffer cascade")
+        with pytest.raises(SourceReplacedError):
+            subject.open().prepare([ORDERS], ledger)
+
+    def test_a_batch_is_not_used_once_its_locks_are_lost(self, subject: BufferSubject) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1))
+        batch = planned(capture)
+        batch.check()
+        subject.database.run(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name = 'frazil drain' and datname = current_database()"
+        )
+        with pytest.raises(Exception, match="locks"):
+            batch.check()
+        capture.restart()
+        capture.catch_up()
+        assert len(capture.received(ORDERS)) == 1
+
+    @pytest.fixture
+    def subject(self, database: Database) -> Iterator[BufferSubject]:
+        subject = BufferSubject(database)
+        try:
+            yield subject
+        finally:
+            subject.close()
+            Buffer(database).empty()
+            database.run("truncate philotes.cdc_schema_history")
