@@ -154,6 +154,8 @@ class Failpoint(StrEnum):
     MERGE_FOLDED = "merge.folded"
     MERGE_WRITTEN = "merge.written"
     INDEX_WRITTEN = "index.written"
+    COMPACTION_WRITTEN = "compaction.written"
+    COMPACTION_TRANSLATED = "compaction.translated"
 
 
 class InjectedFault(BaseException):

@@ -34,6 +34,25 @@ class FileIntake(Enum):
     ADD_DELETES = ("RowDelta", "addDeletes", "DeleteFile")
     REMOVE_ROWS = ("RowDelta", "removeRows", "DataFile")
     REMOVE_DELETES = ("RowDelta", "removeDeletes", "DeleteFile")
+    ADD_REWRITTEN = ("RewriteFiles", "addFile", "DataFile")
+    ADD_REWRITTEN_DELETES = ("RewriteFiles", "addFile", "DeleteFile")
+    REPLACE = ("RewriteFiles", "deleteFile", "DataFile")
+    REPLACE_DELETES = ("RewriteFiles", "deleteFile", "DeleteFile")
+
+
+# What takes added rows, added deletes, removed rows and removed deletes.
+ROW_DELTA = (
+    FileIntake.ADD_ROWS,
+    FileIntake.ADD_DELETES,
+    FileIntake.REMOVE_ROWS,
+    FileIntake.REMOVE_DELETES,
+)
+REWRITE = (
+    FileIntake.ADD_REWRITTEN,
+    FileIntake.ADD_REWRITTEN_DELETES,
+    FileIntake.REPLACE,
+    FileIntake.REPLACE_DELETES,
+)
 
 
 class IcebergGateway:
@@ -152,14 +171,17 @@ class IcebergGateway:
         """A Java list of texts, in one gateway call."""
         return self._mapper.readValue(json.dumps(list(texts)), self._class("java.util.ArrayList"))
 
+    def list_of(self, values: JavaObject) -> JavaObject:
+        """A Java list of everything that the iterable has."""
+        return self._root.relocated.com.google.common.collect.Lists.newArrayList(values)
+
     def describe_tasks(self, tasks: JavaObject, specs: JavaObject) -> str:
         """The result of a scan as JSON of Iceberg's REST protocol: data files and their deletes.
 
         One gateway call instead of a dozen per file: 10,000 files in one second.
         """
-        found = self._root.relocated.com.google.common.collect.Lists.newArrayList(tasks)
         responses = self._root.rest.responses
-        builder = responses.PlanTableScanResponse.builder(specs).withFileScanTasks(found)
+        builder = responses.PlanTableScanResponse.builder(specs).withFileScanTasks(tasks)
         response = builder.withPlanStatus(self._root.rest.PlanStatus.COMPLETED).build()
         return str(responses.PlanTableScanResponseParser.toJson(response))
 

@@ -17,7 +17,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.schema.change import plan_evolution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark.sql import DataFrame, DataFrameReader
 
@@ -126,9 +126,15 @@ class LakeTable:
         """The same, with expired snapshots as far as earlier versions of the metadata list them."""
         return self._committer.iter_with_expired(self._refreshed())
 
-    def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
-        """The data files of a snapshot with their deletes, from the manifests."""
-        return LiveFiles(self._gateway, self._table, str(self.name)).load(snapshot_id)
+    def load_live_files(
+        self, snapshot_id: int, *, sequences_of: Collection[str] = ()
+    ) -> tuple[LiveFile, ...]:
+        """The data files of a snapshot with their deletes, from the manifests.
+
+        Files at the locations ``sequences_of`` come with their data sequence number.
+        """
+        files = LiveFiles(self._gateway, self._table, str(self.name))
+        return files.load(snapshot_id, sequences_of=sequences_of)
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """One attempt; what happened is in the receipt or in the error."""
@@ -254,6 +260,12 @@ class TableVersion:
         """The current partitioning."""
         with translated(self._name, "reading the table's partitioning"):
             return spec_from_json(self._gateway.spec_parser.toJson(self._metadata.spec()))
+
+    def spec_of(self, spec_id: int) -> PartitionSpec:
+        """A partitioning that the table has or had."""
+        with translated(self._name, "reading the table's partitioning"):
+            spec = self._metadata.specsById().get(spec_id)
+            return spec_from_json(self._gateway.spec_parser.toJson(spec))
 
     @property
     def sort_order(self) -> SortOrder:
