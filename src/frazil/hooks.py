@@ -154,6 +154,9 @@ class Failpoint(StrEnum):
     MERGE_FOLDED = "merge.folded"
     MERGE_WRITTEN = "merge.written"
     INDEX_WRITTEN = "index.written"
+    MAINTAIN_STAGED = "maintain.staged"
+    MAINTAIN_COMMITTED = "maintain.committed"
+    MAINTAIN_REMOVED = "maintain.removed"
 
 
 class InjectedFault(BaseException):

@@ -121,6 +121,8 @@ class TableFacts:
     files: tuple[DataFileFacts, ...] = ()
     delete_files: int = 0
     manifests: int = 0
+    # Of the current partitioning, and less than half of what a rewritten one has.
+    small_manifests: int = 0
     manifest_bytes: int = 0
     metadata_bytes: int = 0
     statistics: int = 0
@@ -129,8 +131,10 @@ class TableFacts:
     needed: frozenset[int] = frozenset()
     merged: tuple[MergedThrough, ...] = ()
     orphans_listed_at: datetime | None = None
-    # Whether rows are older than the ledger's retention; other tables have files.
-    has_expired_rows: bool = False
+    # Another table may use its files (``gc.enabled`` is false): none of them is removed.
+    is_shared: bool = False
+    # Of a ledger, since the states of all tables were put in one place.
+    commits_since_states: int = 0
 
     @cached_property
     def line(self) -> tuple[int, ...]:

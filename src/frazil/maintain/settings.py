@@ -37,3 +37,8 @@ class UpkeepSettings:
     retain: timedelta | None = None
     orphan_age: timedelta = timedelta(days=3)
     orphan_interval: timedelta = timedelta(days=1)
+
+    @property
+    def small_bytes(self) -> int:
+        """Below which a file is small, whether it is compacted or not."""
+        return (self.compact or CompactSettings()).small_bytes
