@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from frazil.model.humanize import counted, size
+from frazil.model.policy import JobKind
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from frazil.model.table_name import TableName
-
-
-class JobKind(StrEnum):
-    """The kinds of work, as ``frazil maintain --job`` names them."""
-
-    COMPACT = "compact"
-    EXPIRE = "expire"
-    MANIFESTS = "manifests"
-    RETENTION = "retention"
-    ORPHANS = "orphans"
 
 
 @dataclass(frozen=True, slots=True)

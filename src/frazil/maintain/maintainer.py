@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
     from frazil.hooks import Clock, Randomness
     from frazil.maintain.facts import TableFacts, TableHealth
-    from frazil.maintain.jobs import Job, JobKind
+    from frazil.maintain.jobs import Job
     from frazil.maintain.table_set import KeptTable
+    from frazil.model.policy import JobKind
 
     # Performs a job of one type on its table.
     JobRunner: TypeAlias = Callable[..., Outcome]

@@ -315,6 +315,10 @@ def _plan_orphans(
     listed = facts.orphans_listed_at
     if listed is not None and now - listed < settings.orphan_interval:
         return ()
+    # A table of today has none that are old.
+    fresh = _milliseconds(now - min(settings.orphan_interval, settings.keep_snapshots / 2))
+    if listed is None and all(each.committed_at > fresh for each in facts.snapshots):
+        return ()
     since = "" if listed is None else f" for {duration((now - listed).total_seconds())}"
     return (
         OrphansJob(

@@ -61,6 +61,16 @@ class CompactionOrder(StrEnum):
     TABLE = "table"
 
 
+class JobKind(StrEnum):
+    """The kinds of maintenance, as ``frazil maintain --job`` names them."""
+
+    COMPACT = "compact"
+    EXPIRE = "expire"
+    MANIFESTS = "manifests"
+    RETENTION = "retention"
+    ORPHANS = "orphans"
+
+
 class Forever(StrEnum):
     """How long something is kept that is never removed."""
 

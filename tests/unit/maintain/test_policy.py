@@ -17,9 +17,10 @@ from frazil.maintain.facts import (
     TableFacts,
     TableRole,
 )
-from frazil.maintain.jobs import CompactJob, ExpireJob, JobKind, RetentionJob
+from frazil.maintain.jobs import CompactJob, ExpireJob, RetentionJob
 from frazil.maintain.policy import kept_snapshots, lagging_mirrors, plan_jobs
 from frazil.maintain.settings import CompactSettings, UpkeepSettings
+from frazil.model.policy import JobKind
 from frazil.model.table_name import TableName
 
 NAME = TableName("lake", ("public",), "users")
@@ -75,7 +76,10 @@ def kinds(facts: TableFacts, settings: UpkeepSettings = SETTINGS) -> list[JobKin
 def test_a_healthy_table_an_empty_one_and_one_that_is_left_alone_need_nothing() -> None:
     assert kinds(table(files=files_of(128 * MIB, 100 * MIB, MIB))) == []
     assert kinds(table(head=None, snapshots=(), orphans_listed_at=None)) == []
-    needy = table(files=files_of(*[MIB] * 20), orphans_listed_at=None)
+    needy = table(
+        files=files_of(*[MIB] * 20), orphans_listed_at=None, snapshots=history(timedelta(hours=13))
+    )
+    assert kinds(replace(needy, snapshots=history(timedelta(0)))) == [JobKind.COMPACT]
     assert kinds(needy) == [JobKind.COMPACT, JobKind.ORPHANS]
     assert kinds(needy, replace(SETTINGS, enabled=False)) == []
 
