@@ -156,6 +156,9 @@ class Failpoint(StrEnum):
     INDEX_WRITTEN = "index.written"
     COMPACTION_WRITTEN = "compaction.written"
     COMPACTION_TRANSLATED = "compaction.translated"
+    MAINTAIN_STAGED = "maintain.staged"
+    MAINTAIN_COMMITTED = "maintain.committed"
+    MAINTAIN_REMOVED = "maintain.removed"
 
 
 class InjectedFault(BaseException):

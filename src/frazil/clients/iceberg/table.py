@@ -10,6 +10,7 @@ from frazil.clients.iceberg.commit.strict_commit import Committer, Receipt, Stri
 from frazil.clients.iceberg.file_access import Renewal, load_access
 from frazil.clients.iceberg.read.live_files import LiveFiles
 from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
+from frazil.clients.iceberg.upkeep import TableUpkeep
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
 from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
@@ -17,7 +18,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.schema.change import plan_evolution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, DataFrameReader
 
@@ -126,15 +127,14 @@ class LakeTable:
         """The same, with expired snapshots as far as earlier versions of the metadata list them."""
         return self._committer.iter_with_expired(self._refreshed())
 
-    def load_live_files(
-        self, snapshot_id: int, *, sequences_of: Collection[str] = ()
-    ) -> tuple[LiveFile, ...]:
-        """The data files of a snapshot with their deletes, from the manifests.
+    def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
+        """The data files of a snapshot with their deletes, from the manifests."""
+        return LiveFiles(self._gateway, self._table, str(self.name)).load(snapshot_id)
 
-        Files at the locations ``sequences_of`` come with their data sequence number.
-        """
-        files = LiveFiles(self._gateway, self._table, str(self.name))
-        return files.load(snapshot_id, sequences_of=sequences_of)
+    def upkeep(self) -> TableUpkeep:
+        """What keeps the table small; loads the table again if its credentials end."""
+        self._refreshed()
+        return TableUpkeep(self._gateway, self._table, self.name)
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """One attempt; what happened is in the receipt or in the error."""

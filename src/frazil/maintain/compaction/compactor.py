@@ -149,10 +149,10 @@ class Compactor:
     def _pick(
         self, table: LakeTable, snapshot_id: int, locations: frozenset[str]
     ) -> list[LiveFile]:
-        live = table.load_live_files(snapshot_id, sequences_of=locations)
+        live = table.load_live_files(snapshot_id)
         chosen = [each for each in live if each.location in locations and _is_rewritable(each)]
         # Older rows first, as they came.
-        return sorted(chosen, key=lambda each: each.sequence or 0)
+        return sorted(chosen, key=lambda each: each.sequence)
 
     def _index(
         self, session: SparkSession, target: MergeTarget, files: Sequence[IndexedFile]
@@ -245,7 +245,7 @@ def _rewritten(files: Sequence[LiveFile], spec: PartitionSpec) -> tuple[Rewritte
                 deletes=each.deletes,
             ),
             first_row_id=each.first_row_id,
-            sequence=each.sequence or 0,
+            sequence=each.sequence,
             constants=partition_constants(spec, each.partition),
         )
         for at, each in enumerate(files)

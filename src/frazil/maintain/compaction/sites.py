@@ -9,7 +9,7 @@ from frazil.clients.iceberg.commit.strict_commit import StrictCommit
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.codec.key_index.entries import Entries
-from frazil.errors import CommitConflictError
+from frazil.errors import CommitConflictError, DamagedIndexError
 from frazil.hooks import SystemRandomness
 from frazil.ledger.table import STATES_KEY
 from frazil.maintain.compaction.landing import renumbered
@@ -120,7 +120,13 @@ class MirrorGround:
 
     def commit(self, rewrite: Rewrite, changes: FileChanges, moved: MovedFiles) -> int:
         """One strict commit on this version; returns the snapshot's id."""
-        index = None if self.index is None else self._moved(self.index, rewrite, moved)
+        index = self.index
+        if index is not None:
+            try:
+                index = self._moved(index, rewrite, moved)
+            except DamagedIndexError:
+                # A run is lost: the next merge finds that out, and builds the index again.
+                index = None
         return _snapshot_id(self.commit_index(changes, index))
 
     def commit_index(self, changes: FileChanges, index: KeyIndex | None) -> Receipt:
@@ -157,7 +163,10 @@ class MirrorGround:
         )
         run = None if new is None or new.run is None else replace(new.run, first_ordinal=first)
         few = Entries.empty() if new is None or new.entries is None else new.entries
-        growth = plan_growth(pinned_session(self.session), self.target, self.settings)
+        # Runs are merged by merges and in the background: a landing is short.
+        growth = replace(
+            plan_growth(pinned_session(self.session), self.target, self.settings), upkeep_entries=0
+        )
         return growth.grown(
             index,
             files=files,

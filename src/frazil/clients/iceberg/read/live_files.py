@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.clients.java_errors import translated
 from frazil.model.key_index import DeleteKind, DeletePointer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
 
 
@@ -28,10 +26,10 @@ class LiveFile:
     deletes: tuple[DeletePointer, ...] = ()
     # Equality deletes have no row positions.
     equality_deletes: int = 0
+    # The data sequence number.
+    sequence: int = 0
     # The identity that its first row has unless the file says otherwise; from version 3 on.
     first_row_id: int | None = None
-    # The data sequence number; only where it was asked for.
-    sequence: int | None = None
 
     @property
     def descriptor(self) -> str:
@@ -57,32 +55,29 @@ class LiveFiles:
         self._name = name
         self._partition_fields: dict[int, tuple[int, ...]] = {}
 
-    def load(self, snapshot_id: int, *, sequences_of: Collection[str] = ()) -> tuple[LiveFile, ...]:
-        """Every data file of the snapshot, in the order of the manifests.
-
-        Files at the locations ``sequences_of`` come with their data sequence number, which takes
-        three gateway calls for each.
-        """
+    def load(self, snapshot_id: int) -> tuple[LiveFile, ...]:
+        """Every data file of the snapshot, in the order of the manifests."""
         with translated(self._name, "listing the table's files"):
             specs = self._table.specs()
             tasks = self._table.newScan().useSnapshot(snapshot_id).planFiles()
             try:
-                listed = self._gateway.list_of(tasks)
+                found = self._gateway.gather(tasks)
             finally:
                 tasks.close()
-            document = json.loads(self._gateway.describe_tasks(listed, specs))
+            document = json.loads(self._gateway.describe_tasks(found, specs))
+            sequences = self._gateway.data_sequences(found)
             deletes = [self._described(each, specs) for each in document.get("delete-files", ())]
-            files = [
-                self._file(self._described(each["data-file"], specs), _deletes_of(each, deletes))
-                for each in document.get("file-scan-tasks", ())
-            ]
-            for at, each in enumerate(files):
-                if each.location in sequences_of:
-                    sequence = int(listed.get(at).file().dataSequenceNumber())
-                    files[at] = replace(each, sequence=sequence)
-            return tuple(files)
+            described = document.get("file-scan-tasks", ())
+            return tuple(
+                self._file(
+                    self._described(each["data-file"], specs), _deletes_of(each, deletes), sequence
+                )
+                for each, sequence in zip(described, sequences, strict=True)
+            )
 
-    def _file(self, file: dict[str, object], deletes: list[dict[str, object]]) -> LiveFile:
+    def _file(
+        self, file: dict[str, object], deletes: list[dict[str, object]], sequence: int
+    ) -> LiveFile:
         found = [_pointer(each, str(file["file-path"])) for each in deletes]
         return LiveFile(
             location=str(file["file-path"]),
@@ -94,6 +89,7 @@ class LiveFiles:
             deletes=tuple(each for each in found if each is not None),
             equality_deletes=sum(each is None for each in found),
             first_row_id=_number(file, "first-row-id") if "first-row-id" in file else None,
+            sequence=sequence,
         )
 
     def _described(self, file: dict[str, object], specs: JavaObject) -> dict[str, object]:

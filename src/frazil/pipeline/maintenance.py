@@ -1,0 +1,92 @@
+"""The upkeep of a pipeline's tables, from its configuration; made when it is first wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.clients.iceberg.lake import Lake
+from frazil.clients.spark.session import is_alive, job_description
+from frazil.maintain.maintainer import Maintainer
+from frazil.model.time_window import parse_window
+from frazil.pipeline.loops.maintenance_loop import MaintenanceLoop
+from frazil.pipeline.recording.upkeep_recorder import UpkeepRecorder
+from frazil.pipeline.tables.kept_tables import load_kept_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from frazil.clients.spark.session import Session
+    from frazil.config import Config
+    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.maintainer import UpkeepPlan
+    from frazil.maintain.table_set import KeptTable
+    from frazil.model.policy import JobKind
+    from frazil.pipeline.loops.loop import StopRequest
+    from frazil.pipeline.status.board import StatusBoard
+    from frazil.pipeline.telemetry import Observed
+
+
+class PipelineUpkeep:
+    """The tables of a pipeline, all or those chosen, and jobs of all kinds or of some."""
+
+    def __init__(
+        self,
+        session: Session,
+        config: Config,
+        *,
+        tables: Sequence[str] = (),
+        kinds: Collection[JobKind] = (),
+    ) -> None:
+        self._session = session
+        self._config = config
+        self._tables = tuple(tables)
+        self._kinds = frozenset(kinds) or None
+        self._maintainer: Maintainer | None = None
+        self._lake: Lake | None = None
+
+    def load_tables(self) -> Sequence[KeptTable]:
+        """The tables to look after; reads the ledger."""
+        return load_kept_tables(self._opened(), self._config, self._tables)
+
+    def load_plan(self, table: KeptTable) -> UpkeepPlan | None:
+        """What a table needs; None for one that is not ours."""
+        return self._made().load_plan(table, self._kinds)
+
+    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[Outcome]:
+        """Its jobs, one by one."""
+        with job_description(self._session, f"maintain {plan.table.name}"):
+            yield from self._made().perform(plan, stop=stop)
+
+    def _opened(self) -> Lake:
+        self._lake = self._lake or Lake(self._session, self._config.catalog.name)
+        return self._lake
+
+    def _made(self) -> Maintainer:
+        self._maintainer = self._maintainer or Maintainer(self._opened())
+        return self._maintainer
+
+
+def build_maintenance_loop(
+    session: Session,
+    config: Config,
+    *,
+    board: StatusBoard,
+    observed: Observed,
+    stop: StopRequest,
+    tables: Sequence[str] = (),
+    kinds: Collection[JobKind] = (),
+    may_start: Callable[[], bool] = lambda: True,
+) -> MaintenanceLoop:
+    """The loop over the pipeline's tables, with its receivers."""
+    recorder = UpkeepRecorder(observed.metrics, board)
+    return MaintenanceLoop(
+        PipelineUpkeep(session, config, tables=tables, kinds=kinds),
+        interval=config.maintenance.interval,
+        windows=[parse_window(each) for each in config.maintenance.windows],
+        stop=stop,
+        on_plan=recorder.record_plan,
+        on_outcome=recorder.record_outcome,
+        on_error=recorder.record_error,
+        may_start=may_start,
+        is_alive=lambda: is_alive(session),
+    )
