@@ -41,11 +41,12 @@ _OUR_NAME = re.compile(r"-([0-9]{10})\.parquet$")
 _UNTRUSTED = (MarkerLostError, RolledBackError, TableReplacedError)
 
 
-def load_facts(lake: Lake, kept: KeptTable) -> TableFacts | None:
+def load_facts(lake: Lake, kept: KeptTable, known: TableFacts | None = None) -> TableFacts | None:
     """The table as it is; None if it does not exist or is not ours to look after.
 
     A table is ours if a commit of ours has left its marker there: another writer's changelog is
-    only read.
+    only read. ``known`` are earlier facts, whose files are not listed again while the head is the
+    same.
     """
     try:
         table = lake.open(kept.name)
@@ -57,15 +58,20 @@ def load_facts(lake: Lake, kept: KeptTable) -> TableFacts | None:
     if role.property_name not in metadata.properties:
         return None
     manifests = upkeep.load_manifests(metadata.spec_id)
-    live = () if metadata.head is None else table.load_live_files(metadata.head)
+    if known is not None and (known.uuid, known.head) == (metadata.uuid, metadata.head):
+        files, delete_files = known.files, known.delete_files
+    else:
+        live = () if metadata.head is None else table.load_live_files(metadata.head)
+        files = tuple(_file_facts(each, metadata.snapshots) for each in live)
+        delete_files = len({(d.location, d.offset) for each in live for d in each.deletes})
     merged = tuple(_load_merged(lake, each, metadata) for each in kept.mirrors)
     return TableFacts(
         name=kept.name,
         role=kept.role,
         uuid=metadata.uuid,
         head=metadata.head,
-        files=tuple(_file_facts(each, metadata.snapshots) for each in live),
-        delete_files=len({(d.location, d.offset) for each in live for d in each.deletes}),
+        files=files,
+        delete_files=delete_files,
         manifests=manifests.count,
         small_manifests=manifests.small,
         manifest_bytes=manifests.bytes,

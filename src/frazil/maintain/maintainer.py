@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from frazil.maintain.jobs import Job
     from frazil.maintain.table_set import KeptTable
     from frazil.model.policy import JobKind
+    from frazil.model.table_name import TableName
 
     # Performs a job of one type on its table.
     JobRunner: TypeAlias = Callable[..., Outcome]
@@ -68,6 +69,8 @@ class Maintainer:
         self._lake = lake
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
+        # As of the last look at each table: most have the same head at the next one.
+        self._known: dict[TableName, TableFacts] = {}
         self._runners: dict[type, JobRunner] = {
             ExpireJob: run_expiry,
             ManifestsJob: run_manifests,
@@ -79,7 +82,10 @@ class Maintainer:
 
     def load_facts(self, kept: KeptTable) -> TableFacts | None:
         """The table as it is; None if it does not exist or is not ours to look after."""
-        return load_facts(self._lake, kept)
+        facts = load_facts(self._lake, kept, self._known.pop(kept.name, None))
+        if facts is not None:
+            self._known[kept.name] = facts
+        return facts
 
     def load_plan(
         self, kept: KeptTable, kinds: Collection[JobKind] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.merge.planning.changelog_columns import find_column
 from frazil.model.command import command
+from frazil.model.policy import Deletes
 from frazil.model.schema.layout_expressions import parse_partition_term, parse_sort_term
 from frazil.model.table_facts import SnapshotOperation
 
@@ -196,10 +197,14 @@ def _choose_first(
 
 
 def _require_complete(changelog: ChangelogFacts, settings: MergeSettings) -> None:
-    """Refuse to make a mirror of what retention has left, but for a copy that is newer."""
+    """Refuse to make a mirror of what retention has left, but for a copy that is newer.
+
+    Where deletes are not applied, rows that the source has not any more are in no copy.
+    """
     trimmed = changelog.trimmed
     copies = (each.sequence for each in changelog.snapshots if each.restart is not None)
-    if trimmed is None or any(each > trimmed for each in copies):
+    is_copied = settings.deletes is Deletes.APPLY and any(each > (trimmed or 0) for each in copies)
+    if trimmed is None or is_copied:
         return
     message = "changes that were merged long ago are removed: the rest does not make a mirror."
     next_step = f"{command('resync', settings.mirror)}, with the source that the changes came from"
