@@ -42,6 +42,17 @@ class CompactJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexJob:
+    """Merge runs of a mirror's key index into one."""
+
+    kind: ClassVar[JobKind] = JobKind.COMPACT
+    table: TableName
+    reason: str
+    cost_bytes: int
+    gain: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireJob:
     """Remove these snapshots from the metadata, and files that only they name."""
 
@@ -105,7 +116,9 @@ class OrphansJob:
     gain: str
 
 
-Job: TypeAlias = CompactJob | ExpireJob | ManifestsJob | RetentionJob | LedgerJob | OrphansJob
+Job: TypeAlias = (
+    CompactJob | IndexJob | ExpireJob | ManifestsJob | RetentionJob | LedgerJob | OrphansJob
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from frazil.clients.spark.session import Session
     from frazil.config import Config
     from frazil.ingest.report import BatchReport
+    from frazil.maintain.compaction.landing_queue import LandingQueue
     from frazil.model.policy import JobKind
     from frazil.pipeline.capture import Capture
     from frazil.pipeline.loops.ingest_loop import IngestLoop
@@ -144,7 +145,9 @@ def build_run(context: RunContext) -> PipelineRun:
 
     session = context.session
     both = RunLoop(new_ingest, merges.loop, stop=context.stop, is_alive=lambda: is_alive(session))
-    loop = _maintained(context, both, may_start=lambda: claim.may_merge)
+    loop = _maintained(
+        context, both, may_start=lambda: claim.may_merge, queue_of=merges.mergers.queue_of
+    )
     threads = [_source_thread(context, capture)]
     return PipelineRun(context, loop, capture=capture, requests=merges.requests, threads=threads)
 
@@ -175,7 +178,11 @@ def build_maintain_run(
 
 
 def _maintained(
-    context: RunContext, loop: Loop, *, may_start: Callable[[], bool] = lambda: True
+    context: RunContext,
+    loop: Loop,
+    *,
+    queue_of: Callable[[str], LandingQueue],
+    may_start: Callable[[], bool] = lambda: True,
 ) -> Loop:
     """The loop with maintenance beside it, where the configuration wants that."""
     if not context.config.maintenance.enabled:
@@ -186,6 +193,7 @@ def _maintained(
         board=context.board,
         observed=context.observed,
         stop=context.stop,
+        queue_of=queue_of,
         may_start=may_start,
     )
     return WithMaintenance(loop, maintenance)
@@ -207,7 +215,9 @@ def build_merge_run(
     config = context.config
     if config.source is None:
         merges = _Merges(context, merge_tables(config, chosen), NOTHING_CAPTURED)
-        loop = _maintained(context, merges.loop) if maintains else merges.loop
+        loop: Loop = merges.loop
+        if maintains:
+            loop = _maintained(context, merges.loop, queue_of=merges.mergers.queue_of)
         return PipelineRun(context, loop, requests=merges.requests)
     lake = Lake(context.session, config.catalog.name)
     captured = load_captured_mirrors(lake, config)
@@ -239,7 +249,7 @@ class _Merges:
     ) -> None:
         config, observed, board = context.config, context.observed, context.board
         recorder = Recorder(observed.metrics, observed.reporting, board, names=observed.names)
-        mergers = Mergers(context.session, config, observed.tracing)
+        self.mergers = mergers = Mergers(context.session, config, observed.tracing)
         mergers.learn(captured)
         self.loop = MergeLoop(
             {name: mergers.merge_of(name) for name in mirrors},

@@ -15,10 +15,13 @@ from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_confli
 from frazil.clients.iceberg.commit.strict_commit import FileChanges
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import job_description
+from frazil.errors import MarkerLostError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.maintain.compaction.landing import Abandoned, Landed
 from frazil.maintain.compaction.sites import MirrorSite
+from frazil.merge.index_operations import load_current_target
 from frazil.merge.target import plan_growth
+from frazil.mirror.index.loading import KeyIndex, load_index
 from frazil.mirror.index.run_merging import plan_run_merge
 from frazil.telemetry.logs import get_logger
 
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.merge.planning.settings import MergeSettings
-    from frazil.mirror.index.loading import KeyIndex
     from frazil.model.key_index import IndexRun
     from frazil.model.table_name import TableName
 
@@ -54,6 +56,19 @@ def plan_index_upkeep(index: KeyIndex, max_runs: int) -> tuple[IndexRun, ...]:
     runs = index.manifest.runs
     chosen = plan_run_merge([run.entries for run in runs], max(max_runs - _HEADROOM, 1))
     return tuple(runs[at] for at in chosen)
+
+
+def load_due_runs(lake: Lake, settings: MergeSettings) -> tuple[IndexRun, ...]:
+    """The runs of a mirror that are to be merged; reads the head of the index, and no more."""
+    try:
+        target = load_current_target(lake, settings)
+    except MarkerLostError:
+        # Nothing was merged yet.
+        return ()
+    found = load_index(target.mirror.table.iter_ancestry(), target.inputs, target.expected)
+    if not isinstance(found, KeyIndex):
+        return ()
+    return plan_index_upkeep(found, settings.index.max_runs)
 
 
 def merge_index_runs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,12 +76,22 @@ class LandingQueue:
         self._land(first)
         self._next_at = self._clock.monotonic() + self._pause
 
+    def withdraw(self, done: Future[Landed | Abandoned]) -> bool:
+        """Take back what waits; False when it has landed or is just landing."""
+        with self._lock:
+            kept = [each for each in self._waiting if each.done is not done]
+            is_found = len(kept) < len(self._waiting)
+            self._waiting = deque(kept)
+        return is_found
+
     def close(self) -> None:
         """Nobody merges any more: what waits is cancelled, and its files left to maintenance."""
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            each.done.cancel()
+            if not each.done.cancel():
+                # It lost a race before.
+                each.done.set_exception(CancelledError())
 
     def _land(self, waiting: _Waiting) -> None:
         if not waiting.done.running() and not waiting.done.set_running_or_notify_cancel():

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.table_name import TableName
 
+# Longer than most intervals between merges.
+_PATIENCE_SECONDS = 30.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
@@ -76,7 +79,12 @@ class TableCompaction:
         def attempt(retry: RetryPolicy) -> Landed | Abandoned:
             return landing(retry=retry)
 
-        return self.queue.put(attempt).result()
+        done = self.queue.put(attempt)
+        try:
+            return done.result(_PATIENCE_SECONDS)
+        except TimeoutError:
+            # Its merges are far between, or stopped: then nothing is to be raced with.
+            return landing() if self.queue.withdraw(done) else done.result()
 
     def _site(self) -> MirrorSite | LogSite:
         if self.settings is not None:
