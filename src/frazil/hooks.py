@@ -154,6 +154,11 @@ class Failpoint(StrEnum):
     MERGE_FOLDED = "merge.folded"
     MERGE_WRITTEN = "merge.written"
     INDEX_WRITTEN = "index.written"
+    COMPACTION_WRITTEN = "compaction.written"
+    COMPACTION_TRANSLATED = "compaction.translated"
+    MAINTAIN_STAGED = "maintain.staged"
+    MAINTAIN_COMMITTED = "maintain.committed"
+    MAINTAIN_REMOVED = "maintain.removed"
 
 
 class InjectedFault(BaseException):

@@ -21,6 +21,7 @@ from frazil.model.table_facts import (
     ChangelogFacts,
     SnapshotLine,
     SnapshotOperation,
+    trimmed_through,
 )
 
 if TYPE_CHECKING:
@@ -259,6 +260,7 @@ def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> Cha
         snapshots=tuple(snapshot_line(each) for each in reversed(history)),
         retention_of=_load_retention(version, history, after) if has_range else {},
         schemas=_load_schemas(version, history) if is_full else {},
+        trimmed=trimmed_through(version.state.properties),
     )
 
 

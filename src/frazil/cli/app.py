@@ -19,6 +19,7 @@ from frazil.model.policy import (  # noqa: TC001 - as above
     CatalogKind,
     DemoSource,
     FirstSource,
+    JobKind,
 )
 
 app = typer.Typer(
@@ -249,6 +250,42 @@ def ingest(
     from frazil.cli.verbs.run import run_ingest
 
     raise typer.Exit(run_ingest(invocation_of(context, config, output), once=once))
+
+
+@app.command()
+def maintain(
+    context: typer.Context,
+    *,
+    once: Annotated[
+        bool, typer.Option("--once", help="Do what is needed now, print the result, and end.")
+    ] = False,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE",
+            help="Only this table of the lake; may be repeated. [default: all]",
+            show_default=False,
+        ),
+    ] = None,
+    job: Annotated[
+        list[JobKind] | None,
+        typer.Option(help="Only jobs of this kind; may be repeated. [default: all]"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
+    config: Document = None,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Keep tables small and fast: on the interval until stopped, or once.
+
+    \b
+    frazil maintain -c frazil.yaml --once
+    frazil maintain -c frazil.yaml --dry-run --job expire --table public.users
+    """  # noqa: D301
+    from frazil.cli.verbs.maintain import MaintainRequest, maintain_tables
+
+    request = MaintainRequest(tuple(table or ()), tuple(job or ()), once=once, dry_run=dry_run)
+    raise typer.Exit(maintain_tables(request, invocation_of(context, config, output)))
 
 
 @app.command()

@@ -20,7 +20,14 @@ from pydantic.json_schema import GenerateJsonSchema
 from frazil.config.loading.nodes import spell_path
 from frazil.config.loading.settings import Setting, SettingValue, settings_of
 from frazil.config.models.document import Config
-from frazil.config.models.values import SIZE_SCHEMA, SettingTrait, format_duration, format_size
+from frazil.config.models.values import (
+    PERCENT_SCHEMA,
+    SIZE_SCHEMA,
+    SettingTrait,
+    format_duration,
+    format_percent,
+    format_size,
+)
 from frazil.config.redaction import MASK, is_masked_whole, mask_uri
 
 if TYPE_CHECKING:
@@ -81,6 +88,8 @@ def _plain(setting: Setting, value: SettingValue) -> Shown:
             shown = mask_uri(value)
         case int() if value and SettingTrait.SIZE in setting.spot.markers:
             shown = format_size(value)
+        case int() if SettingTrait.PERCENT in setting.spot.markers:
+            shown = format_percent(value)
         case _:
             shown = value
     return shown
@@ -117,6 +126,8 @@ def config_schema() -> dict[str, object]:
         for setting in section.get("properties", {}).values():
             if setting.get("anyOf") == SIZE_SCHEMA["anyOf"] and setting.get("default"):
                 setting["default"] = format_size(setting["default"])
+            if setting.get("pattern") == PERCENT_SCHEMA["pattern"] and setting.get("default"):
+                setting["default"] = format_percent(setting["default"])
     return {"$schema": DRAFT, **schema, "title": "frazil"}
 
 

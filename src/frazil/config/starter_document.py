@@ -37,6 +37,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9./][A-Za-z0-9_./:-]*|\$\{[A-Za-z_][A-Za-z0-9_]*(
 _NOT_TEXT = re.compile(r"(?i)true|false|null|~|[-+.0-9]+(?:e[0-9]+)?|.*:")
 # The stores whose settings are worth showing, by how a warehouse begins.
 _STORES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure"}
+# Left to the reference, so that a first document stays short.
+_RARELY_CHANGED: frozenset[KeyPath] = frozenset(
+    ("maintenance", name) for name in ("compact", "manifests", "ledger", "orphans", "share")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +229,7 @@ def _unused(answers: FirstAnswers) -> frozenset[KeyPath]:
         unused.add(("storage",))
     if answers.source is FirstSource.NONE:
         unused |= {("source",), ("ingest",)}
-    return frozenset(unused)
+    return frozenset(unused | _RARELY_CHANGED)
 
 
 def _line(path: KeyPath, value: str, meaning: str, *, is_active: bool) -> str:

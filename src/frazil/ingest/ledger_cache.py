@@ -83,6 +83,9 @@ class LedgerCache:
             newest = None if head is None else SnapshotRef(head.id, head.sequence)
             if newest is not None and newest == self._seen:
                 return False
+            if self._seen is not None and self._ledger.only_upkeep_since(self._seen):
+                self._seen = self._known_to = newest
+                return False
             self._acknowledged, since = self._ledger.acknowledged(), self._known_to
             is_new = not self.is_shared or since is None or self._ledger.has_new_states(since)
             if is_new:
@@ -166,12 +169,17 @@ class LedgerCache:
             if not isinstance(each.state, Removed)
         }
         before, ours = self._seen, receipt.marker.snapshot
-        follows = before is not None and ours is not None and ours.sequence == before.sequence + 1
+        follows = before is not None and ours is not None and self._follows(before, ours)
         # Where another process wrote in between, all of it is read again.
         self._seen = ours if follows else None
         if follows:
             self._known_to = ours
         self.on_change()
+
+    def _follows(self, before: SnapshotRef, ours: SnapshotRef) -> bool:
+        """Whether no other process wrote in between; upkeep of the ledger does not count."""
+        is_next = ours.sequence == before.sequence + 1
+        return is_next or self._ledger.only_upkeep_since(before, ours)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from frazil.model.marker import (
     Override,
     judge_move,
 )
+from frazil.model.table_facts import UPKEEP_KEY, SnapshotOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.clients.iceberg.read.table_metadata import TableMetadata
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts, TableMetadata
     from frazil.clients.iceberg.table import LakeTable
     from frazil.hooks import Clock, Randomness
     from frazil.ledger.rows import LedgerEntry
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 _NO_SOURCE = ""
 # How many states of tables a commit wrote; in the summary of its snapshot.
 STATES_KEY = "frazil.states"
+# The commit number from which on there is a row for the state of every table.
+STATES_FROM_PROPERTY = "frazil.states-from"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -114,7 +117,7 @@ class Ledger:
 
         def move(state: TableMetadata, found: Marker | None) -> MarkerMove | Override:
             self._require_states(states_since)
-            if head is not None and (state.head is None or state.head.id != head.id):
+            if head is not None and not self.only_upkeep_since(head):
                 message = "another process wrote in the ledger meanwhile."
                 raise FencedError(message, table=str(self.table.name))
             if not start and found is not None and found.source == _NO_SOURCE:
@@ -180,6 +183,17 @@ class Ledger:
                 break
         return True
 
+    def only_upkeep_since(self, since: SnapshotRef, until: SnapshotRef | None = None) -> bool:
+        """Whether nothing but upkeep was committed after this commit, and before the other one."""
+        is_below = until is None
+        for each in self.table.iter_ancestry():
+            if each.id == since.id:
+                return is_below
+            if is_below and not _is_upkeep(each):
+                return False
+            is_below = is_below or (until is not None and each.id == until.id)
+        return False
+
     def _require_states(self, since: SnapshotRef | None) -> None:
         if since is not None and self.has_new_states(since):
             message = "another process wrote states of tables meanwhile."
@@ -187,11 +201,15 @@ class Ledger:
 
     def dated_states(self) -> tuple[DatedState, ...]:
         """The same, with the time since when."""
-        head = self.table.load_state().head
-        if head is None:
+        state = self.table.load_state()
+        if state.head is None:
             return ()
         with translated(str(self.table.name), "reading the ledger"):
-            rows = newest_states(self.table.read(head.id)).collect()
+            # Files of before are not opened: their numbers are all lower.
+            states = self.table.read(state.head.id).where(
+                F.col("commit_number") >= F.lit(states_from(state.properties))
+            )
+            rows = newest_states(states).collect()
         found = (
             DatedState(
                 state_from({name: row[name] for name in STATE_COLUMNS}),
@@ -251,6 +269,18 @@ class Ledger:
                 schema_before=None if wanted is None else wanted.schema_id,
             )
         return self.table.commit(commit)
+
+
+def states_from(properties: Mapping[str, str]) -> int:
+    """The commit number from which on the state of every table is found."""
+    text = properties.get(STATES_FROM_PROPERTY, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _is_upkeep(snapshot: SnapshotFacts) -> bool:
+    """Whether a commit left the ledger saying the same."""
+    is_ours = UPKEEP_KEY in snapshot.summary
+    return is_ours or snapshot.operation is SnapshotOperation.REPLACE
 
 
 def newest_states(ledger: DataFrame) -> DataFrame:

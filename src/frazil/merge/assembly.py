@@ -14,12 +14,11 @@ from frazil.merge.folding.change_rows import FoldColumn, FoldLayout
 from frazil.merge.job import MergeRange
 from frazil.merge.planning.changes import decode_sequence
 from frazil.merge.reading.changelog_reader import ReadLayout, merged_changes, remembered_deletes
-from frazil.merge.target import MergeTarget, load_target, task_index
+from frazil.merge.target import MergeTarget, load_target, plan_growth, task_index
 from frazil.merge.writing.admission import AdmissionRules
 from frazil.merge.writing.key_writer import KeyWriterSpec
 from frazil.merge.writing.mirror_rows import ComparedContent
 from frazil.merge.writing.task import MergeJob
-from frazil.mirror.index.keeping import IndexGrowth
 from frazil.mirror.index.key_reading import spark_type
 from frazil.mirror.index.run_building import fresh_name
 from frazil.model.key_index import KeyHash
@@ -101,7 +100,7 @@ class _Assembly:
             target=self.target,
             range_=self._range(),
             keeper=self._keeper(),
-            growth=self._growth(),
+            growth=plan_growth(self.session, self.target, settings, clock=self.clock),
             make_job=self._job,
             plan=plan,
             before=self.before,
@@ -219,19 +218,6 @@ class _Assembly:
         merged_through = int(str(self.before.position))
         types = self.target.index_key.types
         return remembered_deletes(self.changelog, merged_through, self.settings, types)
-
-    def _growth(self) -> IndexGrowth:
-        index = self.settings.index
-        oldest = self.clock.now() - self.settings.tombstones
-        per_key = self.settings.order is Order.PER_KEY
-        return IndexGrowth(
-            session=self.session,
-            store=self.target.store,
-            young_entries=index.young_entries,
-            max_runs=index.max_runs,
-            tombstones_before=int(oldest.timestamp()) if per_key else None,
-            randomness=self.target.randomness,
-        )
 
     def _job(self, index: KeyIndex) -> MergeJob:
         target, settings = self.target, self.settings

@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from frazil.merge.target import MergeTarget
     from frazil.model.marker import Marker
 
-__all__ = ["IndexFacts", "IndexVerdict", "load_index_facts", "rebuild_index", "verify_index"]
+__all__ = [
+    "IndexFacts",
+    "IndexVerdict",
+    "find_index",
+    "load_current_target",
+    "load_index_facts",
+    "rebuild_index",
+    "verify_index",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +80,7 @@ class IndexFacts:
 def load_index_facts(session: SparkSession, lake: Lake, settings: MergeSettings) -> IndexFacts:
     """The facts about the index; reads only its head."""
     del session
-    target = _load_target(lake, settings)
+    target = load_current_target(lake, settings)
     found = load_index(target.mirror.table.iter_ancestry(), target.inputs, target.expected)
     index = found.base if isinstance(found, Unusable) else found
     state, detail = ("current", "") if isinstance(found, KeyIndex) else (found.reason, found.detail)
@@ -112,7 +120,7 @@ def verify_index(session: SparkSession, lake: Lake, settings: MergeSettings) -> 
 
     Raises StaleIndexError when there is no index of the current state: the next merge repairs it.
     """
-    target = _load_target(lake, settings)
+    target = load_current_target(lake, settings)
     if target.head is None:
         return IndexVerdict(0, 0, 0)
     found = load_index(target.mirror.table.iter_ancestry(), target.inputs, target.expected)
@@ -141,7 +149,7 @@ def rebuild_index(
     settings: MergeSettings,
 ) -> Repair:
     """Build the index from every data file and commit it; rows and position stay as they are."""
-    target = _load_target(lake, settings)
+    target = load_current_target(lake, settings)
     marker = target.mirror.position()
     if marker is None or target.head is None:
         message = "nothing was merged into it yet, so there is nothing to index."
@@ -167,7 +175,29 @@ def rebuild_index(
     return repair
 
 
-def _load_target(lake: Lake, settings: MergeSettings) -> MergeTarget:
+def find_index(
+    session: SparkSession, lake: Lake, settings: MergeSettings, target: MergeTarget
+) -> KeyIndex | None:
+    """The index of the mirror's head, after a foreign commit with the files that it added.
+
+    None where every file would have to be read: that is left to the next merge.
+    """
+    marker, head = target.mirror.position(), target.head
+    if marker is None or head is None:
+        return None
+    keeper = target.index_keeper(
+        pinned_session(session),
+        settings,
+        clock=SystemClock(),
+        remembered=lambda: _remembered(lake, target, marker, settings),
+    )
+    found = keeper.find(head, target.mirror.table.iter_ancestry())
+    if isinstance(found, KeyIndex):
+        return found
+    return None if found.base is None else keeper.repair(found, head)[0]
+
+
+def load_current_target(lake: Lake, settings: MergeSettings) -> MergeTarget:
     """The current mirror, with the key that merges recorded."""
     mirror = MirrorTable.open(lake, settings.mirror)
     version = mirror.table.load_version()

@@ -58,6 +58,10 @@ def _never() -> bool:
     return False
 
 
+def _nothing() -> None:
+    pass
+
+
 def _snapshot_id(marker: Marker) -> int | None:
     # A position that is no snapshot is for the plan to refuse.
     text = str(marker.position)
@@ -71,7 +75,11 @@ def _description(plan: MergePlan) -> str:
 
 
 class Merger:
-    """Merges one changelog into one mirror; lives on the driver."""
+    """Merges one changelog into one mirror; lives on the driver.
+
+    ``between`` is called after every commit, and when there was nothing to merge: finished rewrites
+    of the mirror land there, where they meet no merge of this process.
+    """
 
     def __init__(
         self,
@@ -80,6 +88,7 @@ class Merger:
         settings: MergeSettings,
         *,
         retry: RetryPolicy | None = None,
+        between: Callable[[], None] = _nothing,
     ) -> None:
         self._session = pinned_session(session)
         self._lake = lake
@@ -87,6 +96,7 @@ class Merger:
         self._clock = SystemClock()
         self._randomness = SystemRandomness()
         self._retry = retry or RetryPolicy()
+        self._between = between
         # Opened once: a table that is replaced later is detected by its UUID.
         self._opened: dict[TableName, LakeTable] = {}
         # Why a mirror is made again, and why that was done in vain.
@@ -162,6 +172,7 @@ class Merger:
                 clock=self._clock,
                 randomness=self._randomness,
             )
+            self._between()
             if done is None:
                 break
             commits.append(done.commit)

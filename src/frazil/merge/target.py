@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
-from frazil.mirror.index.keeping import IndexKeeper
+from frazil.hooks import SystemClock
+from frazil.mirror.index.keeping import IndexGrowth, IndexKeeper
 from frazil.mirror.index.key_reading import as_scalar
 from frazil.mirror.index.loading import Expectation
 from frazil.mirror.index.locating import TaskIndex
@@ -146,6 +147,28 @@ def load_target(
         sequence=by_id[sequence_id] if per_key and sequence_id is not None else None,
         sequence_type=sequence_type,
         randomness=randomness,
+    )
+
+
+def plan_growth(
+    session: SparkSession,
+    target: MergeTarget,
+    settings: MergeSettings,
+    *,
+    clock: Clock | None = None,
+) -> IndexGrowth:
+    """What extends the mirror's index by the entries of a commit."""
+    index = settings.index
+    oldest = (clock or SystemClock()).now() - settings.tombstones
+    per_key = settings.order is Order.PER_KEY
+    return IndexGrowth(
+        session=session,
+        store=target.store,
+        young_entries=index.young_entries,
+        max_runs=index.max_runs,
+        upkeep_entries=index.upkeep_entries,
+        tombstones_before=int(oldest.timestamp()) if per_key else None,
+        randomness=target.randomness,
     )
 
 

@@ -81,6 +81,24 @@ def field_id(field: pa.Field) -> int | None:
     return None if text is None else int(text)
 
 
+def project(batch: pa.RecordBatch, fields: Sequence[Field]) -> list[pa.Array]:
+    """These columns of rows of a data file, found by field id, as the table has them now.
+
+    A column or a member that the file does not have is null, or its initial default.
+    """
+    by_id = {field_id(each): at for at, each in enumerate(batch.schema)}
+    columns = []
+    for each in fields:
+        target = arrow_schema(Schema(0, (each,))).field(0).type
+        at = by_id.get(each.id)
+        columns.append(
+            _default(each, target, batch.num_rows)
+            if at is None
+            else projected(batch.column(at), each, target)
+        )
+    return columns
+
+
 def _column(rows: pa.Table | None, found: pa.Field | None, wanted: Field, count: int) -> pa.Array:
     target = arrow_schema(Schema(0, (wanted,))).field(0).type
     if rows is None or found is None:

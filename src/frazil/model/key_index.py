@@ -105,12 +105,15 @@ class RunPart:
 class IndexRun:
     """Sorted entries that never change, split by the top ``bits`` of the hash.
 
-    A bucket without entries has no blob. No two blobs of a run have the same bucket.
+    A bucket without entries has no blob. No two blobs of a run have the same bucket. A run that
+    was written before its files had ordinals counts them from zero: ``first_ordinal`` is added to
+    those of its entries.
     """
 
     name: str
     bits: int
     parts: tuple[RunPart, ...]
+    first_ordinal: int = 0
 
     @property
     def entries(self) -> int:

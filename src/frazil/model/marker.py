@@ -117,6 +117,16 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """The marker stays where it is: the commit moves rows between files and adds no change.
+
+    Its batch stays too, so that a commit whose reply was lost still finds itself done.
+    """
+
+    role: MarkerRole
+
+
+@dataclass(frozen=True, slots=True)
 class SeenMarker:
     """The text of a marker that a restart replaces, whatever it says; None where there was none."""
 

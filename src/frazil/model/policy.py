@@ -54,6 +54,29 @@ class OnWiden(StrEnum):
     STOP = "stop"
 
 
+class CompactionOrder(StrEnum):
+    """In which order a compaction writes rows: as they are, or by the table's sort order."""
+
+    KEEP = "keep"
+    TABLE = "table"
+
+
+class JobKind(StrEnum):
+    """The kinds of maintenance, as ``frazil maintain --job`` names them."""
+
+    COMPACT = "compact"
+    EXPIRE = "expire"
+    MANIFESTS = "manifests"
+    RETENTION = "retention"
+    ORPHANS = "orphans"
+
+
+class Forever(StrEnum):
+    """How long something is kept that is never removed."""
+
+    FOREVER = "forever"
+
+
 class LogFormat(StrEnum):
     """The form of log lines; ``auto`` is text on a terminal and JSON elsewhere."""
 

@@ -29,6 +29,12 @@ INCOMPLETE_KEY = "frazil.incomplete"
 # In the summary of a changelog's snapshot: it holds a copy of the entire source table, and nothing
 # that came before it counts. The value is the epoch that all sequence numbers begin with from here.
 RESTART_KEY = "frazil.restart"
+# In the summary of a snapshot that upkeep made: the kind of its job. No row was changed that
+# anybody reads.
+UPKEEP_KEY = "frazil.upkeep"
+# The highest data sequence number of the changes that retention has removed from a changelog: what
+# is left of it does not make a mirror, but for a copy that is newer.
+TRIMMED_PROPERTY = "frazil.trimmed"
 
 
 class SnapshotOperation(StrEnum):
@@ -72,6 +78,7 @@ class ChangelogFacts:
     oldest one kept. ``retention_of`` has, for a delete snapshot, the highest data sequence number
     of the files it removed, -1 if there were none; one that deleted single rows is not in it.
     ``schemas`` has the schemas that snapshots were written with, by id, for a full read.
+    ``trimmed`` is the highest data sequence number that retention has removed.
     """
 
     name: TableName
@@ -80,6 +87,7 @@ class ChangelogFacts:
     snapshots: tuple[SnapshotLine, ...] = ()
     retention_of: Mapping[int, int] = field(default_factory=dict)
     schemas: Mapping[int, Schema] = field(default_factory=dict)
+    trimmed: int | None = None
 
     def schema_at(self, snapshot: SnapshotLine) -> Schema:
         """The schema that the table has for who reads it as of this snapshot."""
@@ -112,3 +120,9 @@ class MirrorFacts:
     default_sequence: str | None = None
     marker_text: str | None = None
     problem: FrazilError | None = None
+
+
+def trimmed_through(properties: Mapping[str, str]) -> int | None:
+    """The highest data sequence number that retention has removed; None if it never has."""
+    text = properties.get(TRIMMED_PROPERTY, "")
+    return int(text) if text.isdecimal() else None

@@ -22,9 +22,11 @@ from frazil.model.marker import MarkerRole
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.chore_thread import chore_thread
 from frazil.pipeline.loops.loop import Intervals
+from frazil.pipeline.loops.maintenance_loop import WithMaintenance
 from frazil.pipeline.loops.merge_loop import MergeLoop
 from frazil.pipeline.loops.periodic_thread import PeriodicThread
 from frazil.pipeline.loops.run_loop import RunLoop
+from frazil.pipeline.maintenance import build_maintenance_loop
 from frazil.pipeline.merge_requests import MergeRequests
 from frazil.pipeline.mergers import Mergers
 from frazil.pipeline.recording.recorders import IngestRecorder, Recorder
@@ -33,13 +35,15 @@ from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import NOTHING_CAPTURED, merge_tables, retry_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from frazil.clients.spark.session import Session
     from frazil.config import Config
     from frazil.ingest.report import BatchReport
+    from frazil.maintain.compaction.landing_queue import LandingQueue
+    from frazil.model.policy import JobKind
     from frazil.pipeline.capture import Capture
     from frazil.pipeline.loops.ingest_loop import IngestLoop
     from frazil.pipeline.loops.loop import Loop, StopRequest
@@ -54,6 +58,7 @@ HEALTH_SECONDS = 1.0
 TICK_SECONDS = 1.0
 
 INGEST_ROLE, MERGE_ROLE = (MarkerRole.INGEST.value,), (MarkerRole.MERGE.value,)
+MAINTAIN_ROLE = ("maintain",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +120,15 @@ class PipelineRun:
         """Continue with these intervals, and retry what required action: an operator has acted."""
         if self.capture is not None:
             self.capture.ingester.retry_paused()
-        self.loop.reload(Intervals(config.ingest.interval, config.merge.interval))
+        self.loop.reload(
+            Intervals(config.ingest.interval, config.merge.interval, config.maintenance.interval)
+        )
 
 
 def build_run(context: RunContext) -> PipelineRun:
     """Ingest and merges in one process; without a source, the merges."""
     if context.config.source is None:
-        return build_merge_run(context)
+        return build_merge_run(context, maintains=True)
     capture = _capture_on_board(context)
     claim = capture.claim
     captured = load_captured_mirrors(capture.lake, context.config)
@@ -138,7 +145,10 @@ def build_run(context: RunContext) -> PipelineRun:
         return _ingest_loop(context, capture, also=take, on_step=catch_up)
 
     session = context.session
-    loop = RunLoop(new_ingest, merges.loop, stop=context.stop, is_alive=lambda: is_alive(session))
+    both = RunLoop(new_ingest, merges.loop, stop=context.stop, is_alive=lambda: is_alive(session))
+    loop = _maintained(
+        context, both, may_start=lambda: claim.may_merge, queue_of=merges.mergers.queue_of
+    )
     threads = _source_threads(context, capture)
     return PipelineRun(context, loop, capture=capture, requests=merges.requests, threads=threads)
 
@@ -153,10 +163,52 @@ def build_ingest_run(
     return PipelineRun(context, loop, capture=capture, threads=threads)
 
 
-def build_merge_run(
-    context: RunContext, chosen: Sequence[str] = (), *, waits: bool = False
+def build_maintain_run(
+    context: RunContext, chosen: Sequence[str] = (), kinds: Collection[JobKind] = ()
 ) -> PipelineRun:
-    """Merges alone, of the mirrors that are chosen or of all.
+    """Maintenance alone, of the tables that are chosen or of all."""
+    loop = build_maintenance_loop(
+        context.session,
+        context.config,
+        board=context.board,
+        observed=context.observed,
+        stop=context.stop,
+        tables=chosen,
+        kinds=kinds,
+    )
+    return PipelineRun(context, loop)
+
+
+def _maintained(
+    context: RunContext,
+    loop: Loop,
+    *,
+    queue_of: Callable[[str], LandingQueue],
+    may_start: Callable[[], bool] = lambda: True,
+) -> Loop:
+    """The loop with maintenance beside it, where the configuration wants that."""
+    if not context.config.maintenance.enabled:
+        return loop
+    maintenance = build_maintenance_loop(
+        context.session,
+        context.config,
+        board=context.board,
+        observed=context.observed,
+        stop=context.stop,
+        queue_of=queue_of,
+        may_start=may_start,
+    )
+    return WithMaintenance(loop, maintenance)
+
+
+def build_merge_run(
+    context: RunContext,
+    chosen: Sequence[str] = (),
+    *,
+    waits: bool = False,
+    maintains: bool = False,
+) -> PipelineRun:
+    """Merges alone, of the mirrors that are chosen or of all; or with maintenance beside them.
 
     Without a source the catalog is not queried yet: one that is away when a process starts is
     treated like one that goes away later. With a source only the ledger knows the tables; a run
@@ -165,7 +217,10 @@ def build_merge_run(
     config = context.config
     if config.source is None:
         merges = _Merges(context, merge_tables(config, chosen), NOTHING_CAPTURED)
-        return PipelineRun(context, merges.loop, requests=merges.requests)
+        loop: Loop = merges.loop
+        if maintains:
+            loop = _maintained(context, merges.loop, queue_of=merges.mergers.queue_of)
+        return PipelineRun(context, loop, requests=merges.requests)
     lake = Lake(context.session, config.catalog.name)
     captured = load_captured_mirrors(lake, config)
     try:
@@ -196,7 +251,7 @@ class _Merges:
     ) -> None:
         config, observed, board = context.config, context.observed, context.board
         recorder = Recorder(observed.metrics, observed.reporting, board, names=observed.names)
-        mergers = Mergers(context.session, config, observed.tracing)
+        self.mergers = mergers = Mergers(context.session, config, observed.tracing)
         mergers.learn(captured)
         self.loop = MergeLoop(
             {name: mergers.merge_of(name) for name in mirrors},

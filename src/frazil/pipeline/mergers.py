@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.lake import Lake
+from frazil.maintain.compaction.landing_queue import LandingQueue
 from frazil.merge.merger import Merger
 from frazil.pipeline.recording.recorders import TracedMerge
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirror
@@ -34,6 +35,7 @@ class Mergers:
         self._making = threading.Lock()
         self._lake: Lake | None = None
         self._made: dict[str, Merger] = {}
+        self._queues: dict[str, LandingQueue] = {}
 
     def learn(self, captured: Mapping[str, CapturedMirror]) -> None:
         """Mirrors that are filled from these tables of the source."""
@@ -55,9 +57,23 @@ class Mergers:
             made = self._made.get(mirror)
             if made is None or made.settings != settings:
                 retry = retry_policy(self._config)
-                made = Merger(self._session, self._lake, settings, retry=retry)
+                made = Merger(
+                    self._session,
+                    self._lake,
+                    settings,
+                    retry=retry,
+                    between=self._queue_of(mirror).land_next,
+                )
                 self._made[mirror] = made
             return made
+
+    def queue_of(self, mirror: str) -> LandingQueue:
+        """Where finished rewrites of the mirror wait for its merges."""
+        with self._making:
+            return self._queue_of(mirror)
+
+    def _queue_of(self, mirror: str) -> LandingQueue:
+        return self._queues.setdefault(mirror, LandingQueue(mirror))
 
     def _captured_now(self, lake: Lake, mirror: str) -> CapturedMirror | None:
         """A key column may have been renamed at the source since the last merge."""

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from frazil.config import Config
 
 # Everything else is built into objects, files or tables when a process starts.
-RELOADABLE = frozenset({"ingest.interval", "merge.interval", "telemetry.log.level"})
+RELOADABLE = frozenset(
+    {"ingest.interval", "merge.interval", "maintenance.interval", "telemetry.log.level"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,9 @@ REPAIR_REASON: Final = Label(
     "reason",
     frozenset({"foreign_commit", "no_ancestor", "missing", "damaged", "other_key", "rollback"}),
 )
+JOB: Final = Label("job", frozenset({"compact", "expire", "manifests", "retention", "orphans"}))
+DIRECTION: Final = Label("direction", frozenset({"read", "written", "removed"}))
+FILE_CLASS: Final = Label("class", frozenset({"small", "large", "delete"}))
 DEAD_LETTER_REASON: Final = Label("reason", frozenset(RejectReason))
 CODE: Final = Label("code", frozenset(leaf.code for leaf in leaves()))
 # Stops a table as well, and has no code.
@@ -268,6 +271,50 @@ ERRORS: Final = Counter(
     name="frazil_errors_total",
     help="Errors met, by their code.",
     labels=(CODE,),
+)
+MAINTENANCE_JOBS: Final = Counter(
+    name="frazil_maintenance_jobs_total",
+    help="Jobs of maintenance, by how they ended; conflict is tried again at the next look.",
+    labels=(TABLE, JOB, OUTCOME),
+)
+MAINTENANCE_FAILURES: Final = Counter(
+    name="frazil_maintenance_failures_total",
+    help="Looks at a table, or jobs, that failed; the next look tries again.",
+    labels=(TABLE,),
+)
+MAINTENANCE_DURATION: Final = Histogram(
+    name="frazil_maintenance_duration_seconds",
+    help="Time that a job of maintenance took.",
+    unit=Unit.SECONDS,
+    labels=(JOB,),
+    buckets=BATCH_SECONDS,
+)
+MAINTENANCE_BYTES: Final = Counter(
+    name="frazil_maintenance_bytes_total",
+    help="Bytes that maintenance has read, written and removed.",
+    unit=Unit.BYTES,
+    labels=(JOB, DIRECTION),
+)
+TABLE_FILES: Final = Gauge(
+    name="frazil_table_files",
+    help="Files of a table: small and large data files, and delete files.",
+    labels=(TABLE, FILE_CLASS),
+)
+TABLE_DEAD_ROWS: Final = Gauge(
+    name="frazil_table_dead_rows_ratio",
+    help="The share of a table's rows that is deleted, and that scans still read.",
+    labels=(TABLE,),
+)
+TABLE_SNAPSHOTS: Final = Gauge(
+    name="frazil_table_snapshots",
+    help="Snapshots that a table lists.",
+    labels=(TABLE,),
+)
+TABLE_BYTES: Final = Gauge(
+    name="frazil_table_bytes",
+    help="Size of a table's live data files.",
+    unit=Unit.BYTES,
+    labels=(TABLE,),
 )
 BUILD_INFO: Final = Gauge(
     name="frazil_build_info",

@@ -29,7 +29,7 @@ from frazil.merge.reading.expected_rows import (
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
 from frazil.model.policy import Deletes, Order
-from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation
+from frazil.model.table_facts import COLUMNS_PROPERTY, SnapshotOperation, trimmed_through
 from frazil.verify.compared_columns import mirror_rows, plan_comparison
 from frazil.verify.row_comparison import (
     RANGES,
@@ -168,6 +168,11 @@ def _merged_history(
     if marker.source != changelog.state.uuid:
         message = "the mirror was merged from another table than the one of this name."
         raise TableReplacedError(message, table=name, next_step=command("resync", settings.mirror))
+    trimmed = trimmed_through(changelog.state.properties)
+    if trimmed is not None:
+        message = "changes that were merged long ago are removed, so the expected rows are unknown."
+        next_step = "compare the mirror with the source itself"
+        raise ForeignChangeError(message, table=name, next_step=next_step)
     through = int(str(marker.position))
     history = check_range(changelog.history(), after=None, through=through, table=name)
     refuse_removed_rows(history, table=name)

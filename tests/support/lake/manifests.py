@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -165,14 +166,16 @@ def manifests(draw: DrawFn) -> IndexManifest:
     count = len(ordinals)
     locations = draw(st.lists(LOCATIONS, min_size=count, max_size=count, unique=True))
     names = draw(st.lists(TEXTS, max_size=2, unique=True))
+    next_ordinal = max(ordinals, default=-1) + 1
+    firsts = st.integers(0, next_ordinal)
     return IndexManifest(
         table_uuid=draw(TEXTS),
         snapshot_id=draw(st.integers(-(2**63), 2**63 - 1)),
         generation=draw(TEXTS),
         key=draw(keys()),
-        next_ordinal=max(ordinals, default=-1) + 1,
+        next_ordinal=next_ordinal,
         files=tuple(draw(files(*each)) for each in zip(ordinals, locations, strict=True)),
-        runs=tuple(draw(runs(each)) for each in names),
+        runs=tuple(replace(draw(runs(each)), first_ordinal=draw(firsts)) for each in names),
         young_entries=draw(NATURALS),
         idle_deletes=draw(NATURALS),
         sequence_type=draw(st.none() | TYPES),

@@ -16,7 +16,7 @@ from frazil.clients.iceberg.commit.strict_commit import (
 )
 from frazil.codec.marker_json import encode_marker
 from frazil.hooks import Failpoint, InjectedFault, armed
-from frazil.model.marker import MarkerRole, Override, SnapshotRef
+from frazil.model.marker import Carry, MarkerRole, Override, SnapshotRef
 from frazil.model.schema.types import Field, Primitive, Schema
 from tests.unit.iceberg.java_errors import thrown
 from tests.unit.iceberg.memory_commits import (
@@ -421,3 +421,29 @@ def test_a_process_that_dies_leaves_all_of_a_commit_or_nothing(
     assert ("data-2" in table.version.files) is landed
     outcome = table.committer.commit(appended(1, 2)).outcome
     assert outcome is (CommitOutcome.ALREADY_DONE if landed else CommitOutcome.COMMITTED)
+
+
+# --- what moves no marker ---
+
+
+def test_a_carried_marker_keeps_its_batch_and_gets_the_new_snapshot(table: MemoryTable) -> None:
+    before = marker(table)
+    receipt = table.committer.commit(StrictCommit(move=Carry(INGEST), planned_on=1))
+    assert receipt.marker == replace(before, snapshot=SnapshotRef(2, 2)) == marker(table)
+    # A batch whose reply was lost before still finds itself done.
+    again = table.committer.commit(appended(None, 1))
+    assert again.outcome is CommitOutcome.ALREADY_DONE
+    table.committer.commit(appended(1, 2))
+
+
+def test_a_table_without_a_marker_has_none_to_carry() -> None:
+    with pytest.raises(errors.CommitConflictError):
+        MemoryTable().committer.commit(StrictCommit(move=Carry(INGEST)))
+
+
+def test_new_deletes_without_old_ones_are_no_rewrite() -> None:
+    rewrite = FileChanges(added=("{}",), removed=("{}",), rewritten_at=3)
+    assert rewrite.is_rewrite
+    assert not replace(rewrite, added_deletes=("{}",)).is_rewrite
+    assert replace(rewrite, added_deletes=("{}",), removed_deletes=("{}",)).is_rewrite
+    assert not replace(rewrite, rewritten_at=None).is_rewrite

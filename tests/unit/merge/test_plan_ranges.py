@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from frazil import errors
 from frazil.merge.planning.plan import plan_merge
+from frazil.model.policy import Deletes
 from tests.unit.merge.plan_facts import (
     DELETE,
     OVERWRITE,
@@ -203,3 +204,23 @@ def test_what_comes_before_a_foreign_change_is_merged_first_if_it_fills_a_range(
     facts = changelog(*appends(1, 100), snapshot(3, OVERWRITE), snapshot(4, rows=100))
     settings = replace(SETTINGS, max_rows=50)
     assert taken(planned(facts, after=1, settings=settings)) == (1, 2, 100, 2)
+
+
+def test_what_retention_left_makes_no_mirror_but_a_mirror_that_has_merged_goes_on() -> None:
+    trimmed = replace(changelog(*appends(10, 20, 30)), trimmed=1)
+    with pytest.raises(errors.PositionLostError):
+        plan_merge(trimmed, None, SETTINGS)
+    with pytest.raises(errors.PositionLostError):
+        plan_merge(trimmed, mirror(merged_through("2")), SETTINGS, rebuild=True)
+    assert taken(planned(trimmed, after=2)) == (2, 3, 30, 0)
+
+
+def test_a_copy_that_is_newer_than_what_retention_removed_makes_a_mirror() -> None:
+    first, copy = appends(10, 20)
+    copied = changelog(first, replace(copy, restart="0001"))
+    plan = plan_merge(replace(copied, trimmed=1), None, SETTINGS)
+    assert plan is not None
+    assert plan.through == 2
+    kept = replace(SETTINGS, deletes=Deletes.IGNORE)
+    with pytest.raises(errors.PositionLostError):
+        plan_merge(replace(copied, trimmed=1), None, kept)

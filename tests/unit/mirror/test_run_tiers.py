@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.mirror.index.run_merging import plan_bits, plan_run_merge
+from frazil.mirror.index.run_merging import plan_bits, plan_bounded_merge, plan_run_merge
 from tests.support.sampling import examples
 
 YOUNG = 65_536
@@ -104,3 +104,25 @@ def test_few_runs_are_left_alone() -> None:
 )
 def test_a_bucket_has_about_a_million_entries(entries: int, bits: int) -> None:
     assert plan_bits(entries) == bits
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=40), st.integers(1, 6), st.integers(0, 5_000))
+def test_a_commit_waits_for_a_bounded_merge_unless_there_are_far_too_many_runs(
+    sizes: list[int], most: int, entries: int
+) -> None:
+    chosen = plan_bounded_merge(sizes, most, entries)
+    assert len(chosen) != 1
+    if len(sizes) <= most:
+        assert chosen == ()
+    elif len(sizes) > 8 * most:
+        assert chosen == plan_run_merge(sizes, most)
+    else:
+        assert sum(sizes[run] for run in chosen) <= entries
+
+
+def test_small_runs_are_merged_by_a_commit_and_large_ones_are_not() -> None:
+    large = [5_000_000] * 8
+    assert plan_bounded_merge([*large, 60_000], 8, 500_000) == ()
+    assert plan_bounded_merge([*large, 60_000, 60_000], 8, 500_000) == (8, 9)
+    # It would be rewritten for a tenth of itself.
+    assert plan_bounded_merge([*large, 400_000, 40_000], 8, 500_000) == ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from frazil.cli.output import OutputFormat, write_json, write_line
+from frazil.cli.results.upkeep_results import job_rows, jobs_json
 from frazil.errors import FrazilError
 from frazil.merge.planning.plan import describe, plan_document
 from frazil.pipeline.planning.run_plan import (
@@ -17,6 +18,7 @@ from frazil.pipeline.planning.run_plan import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from frazil.maintain.maintainer import UpkeepPlan
     from frazil.merge.planning.plan import MergePlan
     from frazil.pipeline.planning.run_plan import RunPlan, TableStep
     from frazil.telemetry.redaction import Redactor
@@ -48,16 +50,29 @@ class Planned:
 
 
 def print_plan(
-    run: RunPlan | None, planned: Sequence[Planned], output: OutputFormat, redactor: Redactor
+    run: RunPlan | None,
+    planned: Sequence[Planned],
+    output: OutputFormat,
+    redactor: Redactor,
+    upkeep: Sequence[UpkeepPlan] = (),
 ) -> None:
-    """All of it, without a secret."""
+    """All of it, without a secret; maintenance last, where a table needs any."""
     if output is OutputFormat.JSON:
-        write_json(plan_json(run, planned, redactor))
+        maintenance = [redactor.scrub(jobs_json(each)) for each in upkeep]
+        write_json({**plan_json(run, planned, redactor), "maintenance": maintenance})
         return
     if run is not None:
         _print("source", describe_source(run), redactor)
     for each in planned:
         _print(each.table, _lines(each), redactor)
+    for plan in upkeep:
+        lines = [(kind, text) for _, kind, text in job_rows(plan)] if _needs_care(plan) else []
+        if lines:
+            _print(f"maintenance of {plan.table.name}", lines, redactor)
+
+
+def _needs_care(plan: UpkeepPlan) -> bool:
+    return bool(plan.jobs or plan.lagging)
 
 
 def _print(title: str, lines: Sequence[tuple[str, str]], redactor: Redactor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from frazil.cli.results.plan_results import Planned, print_plan
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError, FrazilError
+from frazil.maintain.facts import TableRole
 from frazil.merge.merger import Merger
 from frazil.pipeline.configured_source import configured_source
+from frazil.pipeline.maintenance import PipelineUpkeep
 from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
     from frazil.cli.results.plan_results import MergeFound
     from frazil.clients.spark.session import Session
     from frazil.config import Config
+    from frazil.maintain.maintainer import UpkeepPlan
     from frazil.merge.planning.settings import MergeSettings
     from frazil.pipeline.planning.run_plan import RunPlan, TableStep
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.plan_facts import PlanFacts
+
+# Tables of the pipeline itself.
+_PIPELINE_ROLES = frozenset({TableRole.LEDGER, TableRole.DEAD_LETTERS})
 
 
 def show_plans(tables: Sequence[str], invocation: Invocation, *, exit_code: bool) -> ExitCode:
@@ -41,7 +48,8 @@ def show_plans(tables: Sequence[str], invocation: Invocation, *, exit_code: bool
     facts = None if config.source is None else configured_source(config).load_plan_facts()
     with open_session(config) as session:
         run, planned = load_plans(session, config, tables, facts)
-    print_plan(run, planned, invocation.output, invocation.redactor)
+        upkeep = _load_upkeep(session, config, planned)
+    print_plan(run, planned, invocation.output, invocation.redactor, upkeep)
     has_work = run is not None and run.has_work
     found: list[MergeFound] = [each.merge for each in planned]
     if run is not None:
@@ -75,6 +83,25 @@ def load_plans(
         session, lake, {mirror: each for mirror, each in settings.items() if mirror in wanted}
     )
     return run, [each.with_merge(merges) for each in chosen]
+
+
+def _load_upkeep(session: Session, config: Config, planned: Sequence[Planned]) -> list[UpkeepPlan]:
+    """What maintenance would do with the tables of the lake that are planned; first merges first.
+
+    Tables that cannot be read are reported with their merge.
+    """
+    if not config.maintenance.enabled:
+        return []
+    upkeep = PipelineUpkeep(session, config)
+    wanted = {name for each in planned for name in (*each.names, each.table, each.mirror)}
+    found = []
+    for table in upkeep.load_tables():
+        names = {str(table.name), *map(str, table.mirrors)}
+        if table.role in _PIPELINE_ROLES or names & wanted:
+            with suppress(FrazilError):
+                plan = upkeep.load_plan(table)
+                found += [] if plan is None else [plan]
+    return found
 
 
 def _planned(step: TableStep, names: Named) -> Planned:

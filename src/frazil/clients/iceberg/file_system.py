@@ -110,6 +110,15 @@ class _Connections:
         return self._systems[key]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a store; ``modified`` is in seconds since the epoch."""
+
+    location: str
+    size: int
+    modified: float
+
+
 class OutputFiles:
     """Creates files; one connection per store, for the duration of the task."""
 
@@ -216,6 +225,24 @@ class InputFiles:
         except OSError as error:
             raise _unreadable(folder, error) from error
         return {each.base_name: each.size for each in found if each.type == pf.FileType.File}
+
+    def iter_tree(self, folder: str) -> Iterator[StoredFile]:
+        """All files below a folder, at any depth, one folder at a time; none without the folder."""
+        store = self._connections.plan(folder.rstrip("/"))
+        waiting = [store.path]
+        while waiting:
+            selector = pf.FileSelector(waiting.pop(), allow_not_found=True)
+            try:
+                found = self._connections.open(store).get_file_info(selector)
+            except OSError as error:
+                raise _unreadable(folder, error) from error
+            for each in found:
+                if each.type == pf.FileType.Directory:
+                    waiting.append(each.path)
+                elif each.type == pf.FileType.File and each.mtime_ns is not None:
+                    below = each.path.removeprefix(store.path).lstrip("/")
+                    location = f"{folder.rstrip('/')}/{below}"
+                    yield StoredFile(location, each.size, each.mtime_ns / 1e9)
 
 
 def is_within(location: str, folders: Iterable[str]) -> bool:

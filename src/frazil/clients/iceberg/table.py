@@ -10,6 +10,7 @@ from frazil.clients.iceberg.commit.strict_commit import Committer, Receipt, Stri
 from frazil.clients.iceberg.file_access import Renewal, load_access
 from frazil.clients.iceberg.read.live_files import LiveFiles
 from frazil.clients.iceberg.read.table_metadata import TableReader, check_range
+from frazil.clients.iceberg.upkeep import TableUpkeep
 from frazil.clients.iceberg.write.write_target import plan_write_target
 from frazil.clients.java_errors import translated
 from frazil.codec.iceberg_json import schema_from_json, sort_order_from_json, spec_from_json
@@ -129,6 +130,11 @@ class LakeTable:
     def load_live_files(self, snapshot_id: int) -> tuple[LiveFile, ...]:
         """The data files of a snapshot with their deletes, from the manifests."""
         return LiveFiles(self._gateway, self._table, str(self.name)).load(snapshot_id)
+
+    def upkeep(self) -> TableUpkeep:
+        """What keeps the table small; loads the table again if its credentials end."""
+        self._refreshed()
+        return TableUpkeep(self._gateway, self._table, self.name)
 
     def commit(self, commit: StrictCommit) -> Receipt:
         """One attempt; what happened is in the receipt or in the error."""
@@ -254,6 +260,12 @@ class TableVersion:
         """The current partitioning."""
         with translated(self._name, "reading the table's partitioning"):
             return spec_from_json(self._gateway.spec_parser.toJson(self._metadata.spec()))
+
+    def spec_of(self, spec_id: int) -> PartitionSpec:
+        """A partitioning that the table has or had."""
+        with translated(self._name, "reading the table's partitioning"):
+            spec = self._metadata.specsById().get(spec_id)
+            return spec_from_json(self._gateway.spec_parser.toJson(spec))
 
     @property
     def sort_order(self) -> SortOrder:

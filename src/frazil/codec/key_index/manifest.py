@@ -48,6 +48,8 @@ _MEMBERS = (
 )  # fmt: skip
 _KEY = ("field_ids", "types", "hash")
 _RUN = ("name", "bits", "parts", "blobs")
+# Only where it is not zero: a version that does not know it refuses the manifest, and rebuilds.
+_FIRST_ORDINAL = "first_ordinal"
 _PARTS = ("folder", "name", "size")
 _BLOBS = ("part", "bucket", "offset", "length", "entries", "checksum")
 _PLACEMENT = ("spec_id", "partition")
@@ -97,7 +99,7 @@ def decode_manifest(data: bytes) -> IndexManifest:
     folders = manifest.texts("folders")
     files = _files(manifest, folders, next_ordinal)
     runs = tuple(
-        _run(JsonRecord(f"run {number}", each, _RUN), folders)
+        _run(f"run {number}", each, folders, next_ordinal)
         for number, each in enumerate(manifest.items("runs"))
     )
     if len({each.name for each in runs}) < len(runs):
@@ -161,7 +163,7 @@ def _run_to_json(run: IndexRun, shared: _Locations) -> dict[str, object]:
         for number, part in enumerate(run.parts)
         for each in part.blobs
     )
-    return {
+    document: dict[str, object] = {
         "name": run.name,
         "bits": run.bits,
         "parts": _transposed(
@@ -169,6 +171,7 @@ def _run_to_json(run: IndexRun, shared: _Locations) -> dict[str, object]:
         ),
         "blobs": _transposed(_BLOBS, blobs),
     }
+    return document | ({_FIRST_ORDINAL: run.first_ordinal} if run.first_ordinal else {})
 
 
 def _refuse_other_version(document: object) -> None:
@@ -302,7 +305,10 @@ def _kinds(table: JsonRecord) -> list[DeleteKind]:
         raise table.refusal("kind", " or ".join(kinds)) from error
 
 
-def _run(record: JsonRecord, folders: list[str]) -> IndexRun:
+def _run(name: str, members: object, folders: list[str], next_ordinal: int) -> IndexRun:
+    is_relative = isinstance(members, dict) and _FIRST_ORDINAL in members
+    record = JsonRecord(name, members, (*_RUN, _FIRST_ORDINAL) if is_relative else _RUN)
+    first = record.number(_FIRST_ORDINAL, range(1, next_ordinal + 1)) if is_relative else 0
     bits = record.number("bits", _BITS)
     parts = JsonRecord("the parts", record.member("parts"), _PARTS)
     parts.check_lengths()
@@ -323,7 +329,7 @@ def _run(record: JsonRecord, folders: list[str]) -> IndexRun:
             raise table.refusal("length", "within the blob's file")
         blobs[part].append(blob)
     parts_ = map(RunPart, locations, sizes, map(tuple, blobs))
-    return IndexRun(record.text("name"), bits, tuple(parts_))
+    return IndexRun(record.text("name"), bits, tuple(parts_), first)
 
 
 def _malformed(what: str) -> MalformedFileError:

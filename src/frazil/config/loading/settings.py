@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from frazil.config.loading.nodes import Scalar, child_of, origin_of, spell_path
 from frazil.config.models.document import Config
+from frazil.config.models.maintenance import MaintenanceOverride
 from frazil.config.models.section import Section
 from frazil.config.models.tables import ColumnSettings, IndexOverrides, Table, WriteOverrides
 from frazil.config.models.values import SettingTrait
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 # An override that is not given has no value; a written null is a value.
-_SPARSE = (Table, ColumnSettings, WriteOverrides, IndexOverrides)
+_SPARSE = (Table, ColumnSettings, WriteOverrides, IndexOverrides, MaintenanceOverride)
 
 SettingValue = str | int | float | bool | None | timedelta | Enum | Path | SecretStr
 

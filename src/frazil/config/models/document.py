@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from frazil.config.models.buffer_source import BufferSection
 from frazil.config.models.catalog import CLEAR_TEXT, Catalog, Storage
 from frazil.config.models.kafscale_source import KafscaleSection
+from frazil.config.models.maintenance import Maintenance, MaintenanceOverride
 from frazil.config.models.naming import PipelineName
 from frazil.config.models.observability import Telemetry
 from frazil.config.models.postgres_source import PostgresSection
@@ -70,6 +71,7 @@ class Config(Section):
     """Overrides per table; without a source, the list of merges."""
     ingest: Ingest = defaults("Batches into changelogs.")
     merge: Merge = defaults("Merges into mirrors.")
+    maintenance: Maintenance = defaults("Upkeep of all tables.")
     dead_letters: DeadLetters = defaults("The table of what could not be written.")
     ledger: LedgerSection = defaults("The pipeline's ledger.")
     retry: Retry = defaults("Back-off between attempts.")
@@ -165,6 +167,18 @@ class Config(Section):
                 yield Broken(location, "needs order: per_key", depends)
             if self.source is None:
                 yield from _merge_only_rules(index, table)
+            yield from self._upkeep_rules(index, table)
+
+    def _upkeep_rules(self, index: int, table: Table) -> Iterator[Broken]:
+        """The rules of maintenance, with what the table sets differently."""
+        if table.maintenance == type(table.maintenance)():
+            return
+        own = _overridden(self.maintenance, table.maintenance)
+        for name, section in (("compact", own.compact), ("orphans", own.orphans)):
+            for each in section.broken_rules():
+                at: KeyPath = ("tables", index, "maintenance", name)
+                depends = tuple((*at, *path) for path in each.depends)
+                yield Broken((*at, *each.location), each.sentence, (("maintenance",), *depends))
 
 
 def _merge_only_rules(index: int, table: Table) -> Iterator[Broken]:
@@ -201,6 +215,7 @@ class TableSettings:
     column_prefix: str
     changelog_partition_by: tuple[str, ...] | None
     mirror: Mirror
+    maintenance: Maintenance
 
 
 def table_settings(config: Config, mirror: str) -> TableSettings:
@@ -225,6 +240,7 @@ def table_settings(config: Config, mirror: str) -> TableSettings:
         column_prefix=prefix,
         changelog_partition_by=partition_by,
         mirror=_merged(config.mirror, own),
+        maintenance=_overridden(config.maintenance, own.maintenance),
     )
 
 
@@ -233,6 +249,18 @@ def _merged(mirror: Mirror, own: Table) -> Mirror:
     write = mirror.write.model_copy(update=_given(own.write))
     index = mirror.index.model_copy(update=_given(own.index))
     return mirror.model_copy(update={**changes, "write": write, "index": index})
+
+
+def _overridden(section: _SectionT, own: MaintenanceOverride) -> _SectionT:
+    """The section with what a table sets differently, at any depth."""
+    changes: dict[str, object] = {}
+    for name in type(own).model_fields:
+        value = getattr(own, name)
+        if isinstance(value, MaintenanceOverride):
+            changes[name] = _overridden(getattr(section, name), value)
+        elif value is not None:
+            changes[name] = value
+    return section.model_copy(update=changes) if changes else section
 
 
 def _given(overrides: WriteOverrides | IndexOverrides) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from frazil.config.models.maintenance import MaintenanceOverrides
 from frazil.config.models.naming import (
     ColumnPrefix,
     ColumnType,
@@ -253,3 +254,4 @@ class Table(Section):
     """Instead of mirror.on_unrepresentable."""
     write: WriteOverrides = defaults("Keys of mirror.write.")
     index: IndexOverrides = defaults("Keys of mirror.index.")
+    maintenance: MaintenanceOverrides = defaults("Keys of maintenance.")

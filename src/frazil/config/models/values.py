@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
+_PERCENT = re.compile(r"([0-9]{1,3}) ?%")
 _SIZE = re.compile(r"([0-9]{1,19}) ?(B|[kKMGTP]i?B)")
 
 DURATION_PATTERN = "^[0-9]+(ms|s|m|h|d)$"
 SIZE_PATTERN = "^[0-9]+ ?(B|[kKMGTP]i?B)$"
+PERCENT_PATTERN = "^[0-9]+ ?%$"
+PERCENT_TEXT = "a whole percentage from 1% to 100%, such as 20%"
 DURATION_WORDS = "a duration such as 500ms, 10s, 1m, 168h or 7d"
 SIZE_TEXT = "a size such as 256MB, 128MiB or 10GiB, or a whole number of bytes"
 
@@ -76,6 +79,8 @@ _LONGEST_NAME_COMPARED = 64
 SIZE_SCHEMA: Final = {
     "anyOf": [{"type": "string", "pattern": SIZE_PATTERN}, {"type": "integer", "minimum": 0}]
 }
+PERCENT_SCHEMA: Final = {"type": "string", "pattern": PERCENT_PATTERN}
+_WHOLE = 100
 
 
 def parse_duration(text: str) -> timedelta:
@@ -116,6 +121,11 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def format_percent(percent: int) -> str:
+    """Write a percentage so that it reads back as the same value."""
+    return f"{percent}%"
+
+
 class Substituted(str):
     """Text that came from a variable or a file, and so may mean a number or a boolean."""
 
@@ -127,6 +137,7 @@ class SettingTrait(Enum):
 
     GUARDED = "a URI or free text that may hold a password: never repeated, masked when shown"
     SIZE = "an integer shown with a unit of bytes"
+    PERCENT = "an integer shown with a percent sign"
 
 
 def refuse(sentence: str) -> PydanticCustomError:
@@ -210,6 +221,16 @@ def _size(value: object) -> object:
 def _size_or_zero(value: object) -> object:
     is_zero = value == "0" if isinstance(value, Substituted) else value == 0
     return 0 if is_zero and not isinstance(value, bool) else _size(value)
+
+
+def _percent(value: object) -> object:
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    number = int(match[1]) if match is not None else value
+    # A number without a sign could mean a fraction, but for the models' own defaults.
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= _WHOLE:
+        sentence = f"must be {PERCENT_TEXT}"
+        raise refuse(sentence)
+    return number
 
 
 def document_directory(info: ValidationInfo) -> Path | None:
@@ -296,6 +317,13 @@ SizeOrZero = Annotated[
     PlainSerializer(format_size, return_type=str),
     WithJsonSchema(SIZE_SCHEMA),
     SettingTrait.SIZE,
+]
+Percent = Annotated[
+    int,
+    BeforeValidator(_percent),
+    PlainSerializer(format_percent, return_type=str),
+    WithJsonSchema(PERCENT_SCHEMA),
+    SettingTrait.PERCENT,
 ]
 LocalPath = Annotated[
     Path, BeforeValidator(_local_path), WithJsonSchema({"type": "string", "minLength": 1})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from frazil import errors
 from frazil.merge.planning.changelog_columns import find_column
 from frazil.model.command import command
+from frazil.model.policy import Deletes
 from frazil.model.schema.layout_expressions import parse_partition_term, parse_sort_term
 from frazil.model.table_facts import SnapshotOperation
 
@@ -165,6 +166,7 @@ def _choose_first(
     least: int = 0,
 ) -> ChangelogRange | None:
     lines = changelog.snapshots
+    _require_complete(changelog, settings)
     # Do not end before the last of these: the next range would contain a removal of rows that may
     # not have been merged, or an overwrite, which no range may contain.
     bounds = [
@@ -192,6 +194,21 @@ def _choose_first(
         snapshots=end + 1,
         remaining=len(lines) - end - 1,
     )
+
+
+def _require_complete(changelog: ChangelogFacts, settings: MergeSettings) -> None:
+    """Refuse to make a mirror of what retention has left, but for a copy that is newer.
+
+    Where deletes are not applied, rows that the source has not any more are in no copy.
+    """
+    trimmed = changelog.trimmed
+    copies = (each.sequence for each in changelog.snapshots if each.restart is not None)
+    is_copied = settings.deletes is Deletes.APPLY and any(each > (trimmed or 0) for each in copies)
+    if trimmed is None or is_copied:
+        return
+    message = "changes that were merged long ago are removed: the rest does not make a mirror."
+    next_step = f"{command('resync', settings.mirror)}, with the source that the changes came from"
+    raise errors.PositionLostError(message, table=str(changelog.name), next_step=next_step)
 
 
 def _newest_within(ends: Sequence[int], sizes: Sequence[int], limit: int) -> int | None:

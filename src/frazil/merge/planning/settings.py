@@ -31,6 +31,8 @@ class IndexSettings:
 
     young_entries: int = 65_536
     max_runs: int = 8
+    # What one merge may merge of the runs; larger ones are merged in the background.
+    upkeep_entries: int = 524_288
     cache_dir: Path = Path("cache")
     cache_bytes: int = 8 * 1024 * _MIB
 

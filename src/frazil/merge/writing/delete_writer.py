@@ -81,7 +81,7 @@ class DeleteWriter:
             files=after,
             added=tuple(descriptor for _, descriptor in added),
             removed=_no_longer_named(files, after),
-            removed_files=tuple(_data_descriptor(each) for each in touched if each.ordinal in dead),
+            removed_files=tuple(data_descriptor(each) for each in touched if each.ordinal in dead),
             touched=len(touched),
             bytes_written=sum({p.location: p.file_size for p in pointers.values()}.values()),
         )
@@ -174,14 +174,15 @@ def _no_longer_named(
         for pointer in file.deletes
         if _identity(pointer) not in named
     }
-    return tuple(_delete_descriptor(pointer) for pointer in gone.values())
+    return tuple(delete_descriptor(pointer) for pointer in gone.values())
 
 
 def _identity(pointer: DeletePointer) -> tuple[str, int | None]:
     return (pointer.location, pointer.offset)
 
 
-def _delete_descriptor(pointer: DeletePointer) -> str:
+def delete_descriptor(pointer: DeletePointer) -> str:
+    """A delete file as a commit names it that removes it."""
     is_vector = pointer.kind is DeleteKind.VECTOR
     members: dict[str, object] = {
         "spec-id": pointer.spec_id,
@@ -199,7 +200,8 @@ def _delete_descriptor(pointer: DeletePointer) -> str:
     return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
 
-def _data_descriptor(file: IndexedFile) -> str:
+def data_descriptor(file: IndexedFile) -> str:
+    """A data file as a commit names it that removes it."""
     members = {
         "spec-id": file.spec_id,
         "content": "DATA",

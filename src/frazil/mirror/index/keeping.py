@@ -14,7 +14,7 @@ from frazil.errors import EqualityDeletesError, UnsupportedSchemaChangeError
 from frazil.mirror.index.key_reading import KeyReader, rewrite_command
 from frazil.mirror.index.loading import Expectation, KeyIndex, Unusable, count_deletes, load_index
 from frazil.mirror.index.run_building import RunMerger, build_entries, fresh_name, merge_runs
-from frazil.mirror.index.run_merging import plan_bits, plan_run_merge
+from frazil.mirror.index.run_merging import plan_bits, plan_bounded_merge
 from frazil.model.key_index import IndexedFile, IndexManifest, IndexRun, Repair, RepairReason
 
 if TYPE_CHECKING:
@@ -174,8 +174,10 @@ def _file_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexGrowth:
-    """Extends an index: new entries join the young run, and runs are merged when due.
+    """Extends an index: new entries join the young run, and small runs are merged when due.
 
+    Larger runs are merged in the background; what a commit waits for is bounded by
+    ``upkeep_entries``, unless nobody merged runs for so long that lookups would suffer.
     Tombstones older than ``tombstones_before`` are dropped.
     """
 
@@ -183,6 +185,7 @@ class IndexGrowth:
     store: RunStore
     young_entries: int
     max_runs: int
+    upkeep_entries: int
     tombstones_before: int | None
     randomness: Randomness
 
@@ -215,21 +218,25 @@ class IndexGrowth:
     def _merged(
         self, runs: tuple[IndexRun, ...], files: tuple[IndexedFile, ...]
     ) -> tuple[IndexRun, ...]:
-        chosen = plan_run_merge([run.entries for run in runs], self.max_runs)
+        sizes = [run.entries for run in runs]
+        chosen = plan_bounded_merge(sizes, self.max_runs, self.upkeep_entries)
         if not chosen:
             return runs
-        together = tuple(runs[at] for at in chosen)
+        merged = self.merge(tuple(runs[at] for at in chosen), files)
+        rest = tuple(run for at, run in enumerate(runs) if at not in chosen)
+        return (*rest, merged) if merged.parts else rest
+
+    def merge(self, runs: tuple[IndexRun, ...], files: tuple[IndexedFile, ...]) -> IndexRun:
+        """One run with the live entries of these; in no index yet."""
         merger = RunMerger(
             store=self.store,
             run=self._name(),
-            bits=plan_bits(sum(run.entries for run in together)),
-            runs=together,
+            bits=plan_bits(sum(run.entries for run in runs)),
+            runs=runs,
             files=files,
             tombstones_before=self.tombstones_before,
         )
-        merged = merge_runs(self.session, merger)
-        rest = tuple(run for at, run in enumerate(runs) if at not in chosen)
-        return (*rest, merged) if merged.parts else rest
+        return merge_runs(self.session, merger)
 
     def _name(self) -> str:
         return fresh_name(self.randomness.token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Semaphore
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from frazil.codec.key_index.run import ROW_GROUP_ROWS, RunBlobReader, decode_run
 from frazil.codec.malformed import MalformedFileError
 from frazil.mirror.deleted_rows import LiveRows, reporting_damage
 from frazil.mirror.index.run_cache import BlobKey, shared_run_cache
-from frazil.mirror.index.run_merging import fetch_blob
+from frazil.mirror.index.run_merging import fetch_blob, rebased_ordinals
 from frazil.model.key_index import TOMBSTONE
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ class KeyLocator:
         def search(blob: tuple[_BlobRef, slice]) -> _Candidates:
             ref, keys = blob
             entries = self._load(ref, hi[keys])
-            return _matches(entries, hi[keys], lo[keys], keys.start)
+            found = _matches(entries, hi[keys], lo[keys], keys.start)
+            return replace(found, file=rebased_ordinals(found.file, ref.run.first_ordinal))
 
         blobs = list(self._blobs_to_search(hi))
         if len(blobs) < 2:  # noqa: PLR2004 - one blob needs no second thread

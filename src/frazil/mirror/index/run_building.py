@@ -125,12 +125,14 @@ def build_entries(
     small: int,
     now: int,
     remembered: DataFrame | None = None,
+    may_repeat: bool = False,
 ) -> IndexRun | Entries:
     """The live keys of these files: a run, or the entries themselves when they are few.
 
     ``remembered`` has the halves of the hash and the sequence of deleted keys to add.
 
-    Raises DuplicateKeyError with the count and the query that lists the keys.
+    Raises DuplicateKeyError with the count and the query that lists the keys, unless they
+    ``may_repeat``.
     """
     rows = sum(each.rows for each in reader.files)
     hand_back = rows <= small
@@ -144,7 +146,8 @@ def build_entries(
     routed = routed_by_bucket(hashed, bits)
     with running_tasks(str(reader.table), "building the key index"):
         made = collect(routed.mapInArrow(writer.write, PAYLOAD))
-    _refuse_duplicates(sum(twice for _, twice in made), reader)
+    if not may_repeat:
+        _refuse_duplicates(sum(twice for _, twice in made), reader)
     if hand_back:
         return Entries.concatenate([entries for entries, _ in made] or [Entries.empty()])
     return IndexRun(run, bits, tuple(part for part, _ in made))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 _BUCKET_ENTRIES = 1 << 20
 # Parts are listed in the head; this is enough for any realistic number of entries.
 _MOST_BITS = 16
+# Times ``max_runs``: with more runs than that, lookups cost more than merging them.
+_MOST_RUNS = 8
+# A run joins smaller ones that have at least a quarter of its entries together.
+_WORTHWHILE = 4
 
 
 def merge_entries(
@@ -91,12 +97,12 @@ def fetch_bucket(run: IndexRun, number: int, bits: int, inputs: InputFiles) -> I
     for part in run.parts:
         for blob in part.blobs:
             if blob.bucket >> (run.bits - shared) == number >> (bits - shared):
-                entries = fetch_blob(run, part, blob, inputs)
+                entries = rebased(fetch_blob(run, part, blob, inputs), run.first_ordinal)
                 yield of_bucket(entries, number, bits) if bits > run.bits else entries
 
 
 def fetch_blob(run: IndexRun, part: RunPart, blob: RunBlob, inputs: InputFiles) -> Entries:
-    """All entries of one blob."""
+    """All entries of one blob, as stored: ``rebased`` gives them the ordinals of the file table."""
     with reporting_damage(part.location):
         data = inputs.read_range(part.location, blob.offset, blob.length)
         return decode_run(
@@ -106,6 +112,19 @@ def fetch_blob(run: IndexRun, part: RunPart, blob: RunBlob, inputs: InputFiles) 
             bits=run.bits,
             bucket=blob.bucket,
         )
+
+
+def rebased(entries: Entries, first_ordinal: int) -> Entries:
+    """Entries of a run whose files are numbered from this ordinal on; tombstones lie in no file."""
+    if not first_ordinal:
+        return entries
+    return replace(entries, file=rebased_ordinals(entries.file, first_ordinal))
+
+
+def rebased_ordinals(file: NDArray[np.int32], first_ordinal: int) -> NDArray[np.int32]:
+    """The ordinals that files of such a run have in the file table."""
+    moved: NDArray[np.int32] = np.where(file == TOMBSTONE, file, file + np.int32(first_ordinal))
+    return moved
 
 
 def of_bucket(entries: Entries, number: int, bits: int) -> Entries:
@@ -134,6 +153,24 @@ def plan_run_merge(sizes: Sequence[int], max_runs: int) -> tuple[int, ...]:
         merged += sizes[order[count]]
         count += 1
     return tuple(sorted(order[:count]))
+
+
+def plan_bounded_merge(sizes: Sequence[int], max_runs: int, most_entries: int) -> tuple[int, ...]:
+    """The same for work that a commit waits for: at most so many entries, if possible.
+
+    Where ``plan_run_merge`` would merge more, the smallest runs are merged with each other, and
+    more runs stay than should; only far beyond that all that is due is merged.
+    """
+    due = plan_run_merge(sizes, max_runs)
+    if sum(sizes[run] for run in due) <= most_entries or len(sizes) > _MOST_RUNS * max_runs:
+        return due
+    order = sorted(range(len(sizes)), key=lambda run: sizes[run])
+    totals = list(accumulate(sizes[run] for run in order))
+    count = sum(total <= most_entries for total in totals)
+    # A single one, or a small one with one many times as large, would be rewritten for nothing.
+    while count > 1 and totals[count - 2] * _WORTHWHILE < sizes[order[count - 1]]:
+        count -= 1
+    return tuple(sorted(order[:count])) if count > 1 else ()
 
 
 def plan_bits(entries: int) -> int:

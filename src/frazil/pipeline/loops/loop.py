@@ -35,10 +35,11 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How often the source is asked for changes, and how often each table is merged."""
+    """How often the source is asked for changes, tables are merged, and looked after."""
 
     ingest: timedelta
     merge: timedelta
+    maintenance: timedelta | None = None
 
 
 class Loop(Protocol):

@@ -21,6 +21,7 @@ from frazil.pipeline.status.lake_facts import LakeTotals
 from frazil.pipeline.status.merge_status import MergeStep
 from frazil.pipeline.status.problems import problem_of_error, problem_of_state
 from frazil.pipeline.status.tally import StatusTally, Throughput
+from frazil.pipeline.status.upkeep_status import UpkeepBoard
 from frazil.pipeline.status.values import (
     Phase,
     PipelineStatus,
@@ -80,6 +81,7 @@ class StatusBoard:
         self._clock = clock or SystemClock()
         self._started_at = self._clock.now()
         self._lock = threading.RLock()
+        self.upkeep = UpkeepBoard()
         self._tally = StatusTally()
         self._capture = CaptureFreshness()
         self._mirrors = MirrorFreshness()
@@ -319,6 +321,7 @@ class StatusBoard:
                 commits=self._tally.commits,
                 errors=dict(self._tally.errors),
                 samples=tuple(self._samples),
+                upkeep=self.upkeep.now(),
             )
 
     def _source_status(self) -> SourceStatus | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import AwareDatetime, BeforeValidator, PlainSerializer
 
+from frazil.pipeline.status.upkeep_status import UpkeepStatus  # noqa: TC001 - as below
 from frazil.sources.health import HealthFacts  # noqa: TC001 - pydantic reads annotations
 
 if TYPE_CHECKING:
@@ -208,6 +209,8 @@ class PipelineStatus:
     """By code, since the process started."""
     samples: tuple[Sample, ...] = ()
     """Oldest first."""
+    upkeep: tuple[UpkeepStatus, ...] = ()
+    """The tables of the lake and their health, as maintenance last found them."""
 
     @property
     def stopped(self) -> tuple[TableStatus, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.model.humanize import UNKNOWN, counted, duration, number
+from frazil.model.humanize import UNKNOWN, counted, duration, number, size
 from frazil.pipeline.status.values import Phase, longest_lag
 from frazil.sources.health import HealthLine
 
@@ -159,3 +159,37 @@ def _partition_line(partition: PartitionHealth) -> HealthLine:
         behind += f", held by {partition.holder}"
     text = UNKNOWN if partition.offset is None else number(partition.offset)
     return HealthLine(label=partition.partition, text=text, note=behind)
+
+
+def upkeep(status: PipelineStatus) -> str:
+    """The health of all tables of the lake in one line, and the next job; empty before a look."""
+    tables = status.upkeep
+    if not tables:
+        return ""
+    files, small = (
+        sum(getattr(each, name) for each in tables) for name in ("files", "small_files")
+    )
+    facts = [
+        f"maintenance of {counted(len(tables), 'table')}",
+        f"{counted(files, 'file')}, {small:,} small",
+        size(sum(each.bytes for each in tables)),
+        counted(sum(each.snapshots for each in tables), "snapshot"),
+    ]
+    waiting = [each for each in tables if each.next_job is not None]
+    if waiting:
+        facts.append(f"next {waiting[0].table}, {waiting[0].next_job}")
+    return "  ".join(facts)
+
+
+def upkeep_problems(status: PipelineStatus) -> list[str]:
+    """Tables that could not be looked after, and mirrors for which changes are kept."""
+    found = [
+        f"{each.table} is not maintained: {each.problem}"
+        for each in status.upkeep
+        if each.problem is not None
+    ]
+    return found + [
+        f"{each.table} keeps changes longer than it should, because {mirror} does not merge them"
+        for each in status.upkeep
+        for mirror in each.lagging
+    ]

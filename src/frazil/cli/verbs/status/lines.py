@@ -102,12 +102,14 @@ def problem_lines(status: PipelineStatus) -> list[str]:
             is_stopped = table.phase is Phase.STOPPED
             about = f"{table.table} {'is stopped' if is_stopped else 'is tried again'}"
             lines += _problem(about, table.trouble, status.at)
-    return lines
+    return [*lines, *wording.upkeep_problems(status)]
 
 
 def status_lines(status: PipelineStatus) -> list[str]:
     """Everything but the table itself, which comes between the two parts."""
-    return [line for line in (heading(status), sentence(status), source_line(status)) if line]
+    upkeep = wording.upkeep(status)
+    lines = (heading(status), sentence(status), source_line(status), upkeep)
+    return [line for line in lines if line]
 
 
 def _problem(about: str, problem: ProblemStatus, now: datetime) -> list[str]:

@@ -10,7 +10,7 @@ a data file.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -24,14 +24,14 @@ from frazil.clients.iceberg.commit.metadata_log import (
     Validity,
     judge_marker,
 )
-from frazil.clients.iceberg.gateway import FileIntake
+from frazil.clients.iceberg.gateway import REWRITE, ROW_DELTA, FileIntake
 from frazil.clients.java_errors import java_classes, translate
 from frazil.codec.iceberg_json import schema_to_json
 from frazil.codec.marker_json import encode_marker
 from frazil.hooks import Failpoint, failpoint
 from frazil.model import marker as markers
 from frazil.model.command import command
-from frazil.model.marker import Marker, MarkerMove, Override, SnapshotRef
+from frazil.model.marker import Carry, Marker, MarkerMove, Override, SnapshotRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,12 +51,24 @@ class FileChanges:
     removed_deletes: tuple[str, ...] = ()
     # Removes all files of the table except ``added``.
     replaces_everything: bool = False
+    # Set when ``added`` has the rows of ``removed``, and only those: the sequence number up to
+    # which deletes were applied to them.
+    rewritten_at: int | None = None
 
     @property
     def only_adds(self) -> bool:
         """Whether this can be repeated on another head unchanged."""
         deletes = self.added_deletes or self.removed or self.removed_deletes
         return not deletes and not self.replaces_everything
+
+    @property
+    def is_rewrite(self) -> bool:
+        """Whether Iceberg takes it as the same rows in other files.
+
+        It refuses new deletes where no old ones go, as when rows of a removed file are deleted.
+        """
+        is_balanced = bool(self.removed_deletes or not self.added_deletes)
+        return self.rewritten_at is not None and bool(self.removed) and is_balanced
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class StrictCommit:
     without a new head.
     """
 
-    move: MarkerMove | Override
+    move: MarkerMove | Override | Carry
     changes: FileChanges = field(default_factory=FileChanges)
     schema: Schema | None = None
     schema_before: int | None = None
@@ -172,7 +184,7 @@ class Committer:
         if isinstance(verdict, markers.AlreadyDone):
             return Receipt(CommitOutcome.ALREADY_DONE, verdict.marker)
         self._require_planned_on(base, commit)
-        staged = self._stage(transaction, commit, self._reader.state(base))
+        staged = self._stage(transaction, commit, verdict.marker, self._reader.state(base))
         written = verdict.marker.written_by(SnapshotRef(staged.id, staged.sequence))
         new = self._with_marker(transaction, commit, written, self._reader.state(base))
         failpoint(Failpoint.COMMIT_STAGED)
@@ -212,10 +224,12 @@ class Committer:
             raise errors.CommitConflictError("the table has a newer schema.", table=self._name)
 
     def _judge(
-        self, base: JavaObject, move: MarkerMove | Override
+        self, base: JavaObject, move: MarkerMove | Override | Carry
     ) -> markers.Allowed | markers.AlreadyDone:
         if isinstance(move, Override):
             return self._judge_override(base, move)
+        if isinstance(move, Carry):
+            return self._judge_carry(base, move)
         verdict = markers.judge_move(self.marker(base, move.role), move)
         match verdict:
             case markers.Allowed() | markers.AlreadyDone():
@@ -228,6 +242,13 @@ class Committer:
             message = f"the {move.role} marker was moved by another process."
             raise errors.CommitConflictError(message, table=self._name)
         return markers.Allowed(move.goal)
+
+    def _judge_carry(self, base: JavaObject, move: Carry) -> markers.Allowed:
+        found = self.marker(base, move.role)
+        if found is None:
+            message = "nothing was written to the table yet."
+            raise errors.CommitConflictError(message, table=self._name)
+        return markers.Allowed(replace(found, snapshot=None))
 
     def _refusal(self, verdict: markers.Verdict, move: MarkerMove) -> errors.FrazilError:
         match verdict:
@@ -305,7 +326,7 @@ class Committer:
         return None if head is None else int(head.snapshotId())
 
     def _stage(
-        self, transaction: JavaObject, commit: StrictCommit, base: TableMetadata
+        self, transaction: JavaObject, commit: StrictCommit, goal: Marker, base: TableMetadata
     ) -> SnapshotFacts:
         """Apply everything but the marker inside the transaction; counts must be as planned."""
         staging = transaction.table().operations()
@@ -313,9 +334,7 @@ class Committer:
             if commit.schema is not None:
                 self._stage_schema(staging, commit.schema)
             update = self._update(transaction, commit.changes, base.head)
-            summary = {**commit.summary, "frazil.batch": commit.move.goal.batch}
-            summary[commit.move.role.property_name] = encode_marker(commit.move.goal)
-            for key, value in summary.items():
+            for key, value in _summary(commit, goal).items():
                 update.set(key, value)
             update.commit()
             staged = self._reader.head(staging.current())
@@ -350,17 +369,21 @@ class Committer:
             update = transaction.newAppend()
             apply_files(update, FileIntake.APPEND, changes.added, specs)
             return update
-        update = transaction.newRowDelta()
-        for intake, descriptors in (
-            (FileIntake.ADD_ROWS, changes.added),
-            (FileIntake.ADD_DELETES, changes.added_deletes),
-            (FileIntake.REMOVE_ROWS, changes.removed),
-            (FileIntake.REMOVE_DELETES, changes.removed_deletes),
+        update = transaction.newRewrite() if changes.is_rewrite else transaction.newRowDelta()
+        intakes = REWRITE if changes.is_rewrite else ROW_DELTA
+        for intake, descriptors in zip(
+            intakes,
+            (changes.added, changes.added_deletes, changes.removed, changes.removed_deletes),
+            strict=True,
         ):
             apply_files(update, intake, descriptors, specs)
         if head is not None:
             # Without it Iceberg searches the entire history for deletes of the same files.
             update.validateFromSnapshot(head.id)
+        if changes.is_rewrite:
+            # Otherwise a later equality delete of another engine would miss the moved rows.
+            update.dataSequenceNumber(changes.rewritten_at)
+            return update
         update.validateDeletedFiles()
         named = self._gateway.text_list(_referenced(changes.added_deletes))
         update.validateDataFilesExist(named)
@@ -387,16 +410,18 @@ class Committer:
                 builder.setStatistics(entry)
         return builder.build()
 
-    def _resolve(self, move: MarkerMove | Override, written: Marker, cause: Py4JError) -> Receipt:
+    def _resolve(
+        self, move: MarkerMove | Override | Carry, written: Marker, cause: Py4JError
+    ) -> Receipt:
         """Reload the table to see whether a commit that raised an exception has landed."""
         try:
             metadata = self._reload().operations().current()
             snapshot = written.snapshot
             ours = None if snapshot is None else self._reader.snapshot(metadata, snapshot.id)
         except Py4JError as error:
-            raise self._unknown(move, error) from error
+            raise self._unknown(written, error) from error
         except (errors.LakeError, errors.SourceError) as error:
-            raise self._no_answer(move) from error
+            raise self._no_answer(written) from error
         if ours is not None:
             # Landed, whatever was reported. Raises if it was rolled back since.
             self.marker(metadata, move.role)
@@ -411,13 +436,13 @@ class Committer:
         message = f"the commit did not land and no other did the work ({refused.message})"
         raise errors.CommitConflictError(message, table=self._name) from cause
 
-    def _unknown(self, move: MarkerMove | Override, error: Py4JError) -> errors.FrazilError:
+    def _unknown(self, written: Marker, error: Py4JError) -> errors.FrazilError:
         """A dropped table is a definite result; any other failure leaves the outcome unknown."""
         gone = translate(error, table=self._name, doing="verifying the commit")
-        return gone if isinstance(gone, errors.TableNotFoundError) else self._no_answer(move)
+        return gone if isinstance(gone, errors.TableNotFoundError) else self._no_answer(written)
 
-    def _no_answer(self, move: MarkerMove | Override) -> errors.CommitUnknownError:
-        message = f"the outcome of a commit of batch {move.goal.batch} could not be verified."
+    def _no_answer(self, written: Marker) -> errors.CommitUnknownError:
+        message = f"the outcome of a commit of batch {written.batch} could not be verified."
         return errors.CommitUnknownError(message, table=self._name)
 
     def _unreadable(self, error: Py4JError) -> errors.FrazilError:
@@ -444,6 +469,17 @@ class Committer:
         if commit.planned_on is None:
             return errors.CommitConflictError(message, table=self._name)
         return errors.StaleIndexError(message, table=self._name)
+
+
+def _summary(commit: StrictCommit, goal: Marker) -> dict[str, str]:
+    """What the snapshot says of itself: its batch, and the marker if that moves."""
+    own = {**commit.summary, "frazil.batch": goal.batch}
+    if not isinstance(commit.move, Carry):
+        own[commit.move.role.property_name] = encode_marker(commit.move.goal)
+    elif isinstance(goal.position, str):
+        # By partition, a summary has only those that moved: here it would be none.
+        own[commit.move.role.property_name] = encode_marker(goal)
+    return own
 
 
 def _kept_versions(state: TableMetadata) -> int:

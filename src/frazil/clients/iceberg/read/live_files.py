@@ -26,6 +26,10 @@ class LiveFile:
     deletes: tuple[DeletePointer, ...] = ()
     # Equality deletes have no row positions.
     equality_deletes: int = 0
+    # The data sequence number.
+    sequence: int = 0
+    # The identity that its first row has unless the file says otherwise; from version 3 on.
+    first_row_id: int | None = None
 
     @property
     def descriptor(self) -> str:
@@ -57,16 +61,23 @@ class LiveFiles:
             specs = self._table.specs()
             tasks = self._table.newScan().useSnapshot(snapshot_id).planFiles()
             try:
-                document = json.loads(self._gateway.describe_tasks(tasks, specs))
+                found = self._gateway.gather(tasks)
             finally:
                 tasks.close()
+            document = json.loads(self._gateway.describe_tasks(found, specs))
+            sequences = self._gateway.data_sequences(found)
             deletes = [self._described(each, specs) for each in document.get("delete-files", ())]
+            described = document.get("file-scan-tasks", ())
             return tuple(
-                self._file(self._described(each["data-file"], specs), _deletes_of(each, deletes))
-                for each in document.get("file-scan-tasks", ())
+                self._file(
+                    self._described(each["data-file"], specs), _deletes_of(each, deletes), sequence
+                )
+                for each, sequence in zip(described, sequences, strict=True)
             )
 
-    def _file(self, file: dict[str, object], deletes: list[dict[str, object]]) -> LiveFile:
+    def _file(
+        self, file: dict[str, object], deletes: list[dict[str, object]], sequence: int
+    ) -> LiveFile:
         found = [_pointer(each, str(file["file-path"])) for each in deletes]
         return LiveFile(
             location=str(file["file-path"]),
@@ -77,6 +88,8 @@ class LiveFiles:
             partition=str(file["partition"]),
             deletes=tuple(each for each in found if each is not None),
             equality_deletes=sum(each is None for each in found),
+            first_row_id=_number(file, "first-row-id") if "first-row-id" in file else None,
+            sequence=sequence,
         )
 
     def _described(self, file: dict[str, object], specs: JavaObject) -> dict[str, object]:

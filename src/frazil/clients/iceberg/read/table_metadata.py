@@ -110,7 +110,7 @@ class TableReader:
         """Every snapshot that is kept, of any branch, by id; one gateway call."""
         with translated(self.name, "reading the table's snapshots"):
             document = json.loads(self._gateway.metadata_parser.toJson(metadata))
-        found = [_facts_from(each) for each in document.get("snapshots", [])]
+        found = [facts_from_document(each) for each in document.get("snapshots", [])]
         return {each.id: each for each in found}
 
     def iter_ancestry(self, metadata: JavaObject) -> Iterator[SnapshotFacts]:
@@ -125,10 +125,11 @@ class TableReader:
         if snapshot is None:
             return None
         # One gateway call instead of six.
-        return _facts_from(json.loads(self._gateway.snapshot_parser.toJson(snapshot, False)))  # noqa: FBT003
+        text = self._gateway.snapshot_parser.toJson(snapshot, False)  # noqa: FBT003
+        return facts_from_document(json.loads(text))
 
 
-def _facts_from(document: Mapping[str, Any]) -> SnapshotFacts:
+def facts_from_document(document: Mapping[str, Any]) -> SnapshotFacts:
     """A snapshot from its JSON."""
     summary = dict(document.get("summary", {}))
     return SnapshotFacts(

@@ -1,0 +1,246 @@
+"""Compactions between merges: the mirror is what the model says after every landing."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from frazil import errors
+from frazil.ledger.table import Ledger
+from frazil.ledger.table_state import Copying, TableState
+from frazil.maintain.compaction.compactor import Compactor
+from frazil.maintain.compaction.index_runs import land_runs, merge_index_runs
+from frazil.maintain.compaction.landing import Abandoned, Landed, land
+from frazil.maintain.compaction.landing_queue import LandingQueue
+from frazil.maintain.compaction.running import TableCompaction
+from frazil.maintain.compaction.sites import MirrorSite
+from frazil.merge.merger import Merger
+from frazil.merge.planning.settings import IndexSettings
+from frazil.model.marker import Marker
+from frazil.model.table_facts import SnapshotOperation
+from frazil.model.table_name import TableName
+from tests.support.lake.catalogs import Kind
+from tests.support.lake.mirrored import QUICKLY, Mirrored, attach_files
+from tests.support.maintain.compacting import CompactingWorld
+from tests.support.merge.histories import SHAPES, make_history
+from tests.support.merge.world import World
+from tests.support.sampling import sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from frazil.clients.iceberg.lake import Lake
+    from frazil.maintain.compaction.compactor import Rewrite
+    from frazil.maintain.compaction.sites import MirrorGround
+    from tests.support.lake.catalogs import LakeCase
+
+pytestmark = pytest.mark.spark
+
+# Both format versions, with partitions and without, every order and policy of deletes.
+CI_SEEDS = frozenset({15, 25, 38})
+
+
+@pytest.fixture
+def compacted(
+    spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path
+) -> Callable[[int], CompactingWorld]:
+    """A history, not yet performed."""
+    case = lake_of(Kind.SQLITE_FILE)
+
+    def made(seed: int) -> CompactingWorld:
+        name = f"c_{uuid4().hex[:12]}"
+        history = make_history(seed)
+        return CompactingWorld(World(spark, case.lake, case.catalog, history, tmp_path, name), seed)
+
+    return made
+
+
+@pytest.mark.parametrize("seed", sampled(range(SHAPES), ci=CI_SEEDS))
+def test_mirrors_are_what_the_model_says_after_every_landing(
+    seed: int, compacted: Callable[[int], CompactingWorld]
+) -> None:
+    world = compacted(seed)
+    world.run()
+    assert world.landed or world.abandoned
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return attach_files(spark, tmp_path_factory.mktemp("compaction"))
+
+
+@dataclass
+class Compacted:
+    """A mirror with some files, one of which has deleted rows, and a rewrite of all of them."""
+
+    table: Mirrored
+    rewrite: Rewrite
+
+    @classmethod
+    def begin(cls, table: Mirrored) -> Compacted:
+        table.change_and_merge({key: f"first {key}" for key in range(8)})
+        table.change_and_merge({key: f"second {key}" for key in range(6, 12)})
+        table.change_and_merge({20: "third", 21: "third"})
+        return cls(table, rewritten(table))
+
+    @property
+    def site(self) -> MirrorSite:
+        return MirrorSite(self.table.spark, self.table.lake, self.table.settings)
+
+
+def rewritten(table: Mirrored) -> Rewrite:
+    files = [each.location for each in table.manifest().files]
+    compactor = Compactor(table.spark, table.lake, table.settings.mirror, table.settings)
+    rewrite = compactor.rewrite(files)
+    assert rewrite is not None
+    return rewrite
+
+
+@dataclass
+class RacedSite:
+    """A site on which another process is faster, once."""
+
+    site: MirrorSite
+    race: Callable[[], object]
+    loads: int = 0
+
+    def load(self) -> MirrorGround:
+        ground = self.site.load()
+        self.loads += 1
+        if self.loads == 1:
+            self.race()
+        return ground
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_merges_delete_meanwhile_is_deleted_in_the_new_files(
+    version: int, spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    index = IndexSettings(cache_dir=tmp_path, young_entries=4, max_runs=3)
+    table = Mirrored.create(spark, lake, index=index, format_version=version)
+    begun = Compacted.begin(table)
+    table.change_and_merge({0: None, 7: "late", 30: "new"})
+    # Of this file nothing is left: the merge removes it.
+    table.change_and_merge({20: None, 21: "moved"})
+    site = RacedSite(begun.site, lambda: table.change_and_merge({1: None, 8: "in a race"}))
+    landed = land(begun.rewrite, site, QUICKLY)
+    assert isinstance(landed, Landed)
+    assert (landed.files_added, landed.files_removed, site.loads) == (1, 2, 2)
+    # Rows 0, 1, 7, 8, 20 and 21.
+    assert landed.late_deletes == 6
+    assert table.head().operation is SnapshotOperation.REPLACE
+    table.check()
+    # It is done: nothing is left of the old files.
+    assert isinstance(land(begun.rewrite, begun.site, QUICKLY), Abandoned)
+    report = table.change_and_merge({2: "after", 9: None, 31: "after"})
+    assert report.repairs == ()
+    table.check()
+    # A file whose rows are all gone is all that was deleted: no delete file goes for it.
+    table.change_and_merge({50: "alone"})
+    again = Compacted(table, rewritten(table))
+    clean = land(again.rewrite, again.site, QUICKLY)
+    assert isinstance(clean, Landed)
+    third = Compacted.begin(table)
+    table.change_and_merge({20: None, 21: None})
+    unbalanced = land(third.rewrite, third.site, QUICKLY)
+    assert isinstance(unbalanced, Landed)
+    table.check()
+    assert table.change_and_merge({0: "again", 7: None}).repairs == ()
+    table.check()
+
+
+def test_what_others_do_meanwhile_is_kept_or_ends_the_rewrite(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    index = IndexSettings(cache_dir=tmp_path, young_entries=4, max_runs=3)
+    table = Mirrored.create(spark, lake, index=index, partition_by=("city",))
+    begun = Compacted.begin(table)
+    table.sql("alter table {mirror} set tblproperties ('write.delete.mode'='merge-on-read')")
+    table.sql("delete from {mirror} where id in (3, 8)")
+    del table.expected[3], table.expected[8]
+    assert isinstance(land(begun.rewrite, begun.site, QUICKLY), Landed)
+    table.check()
+    assert table.change_and_merge({4: None, 3: "back"}).repairs == ()
+    table.check()
+    # Rows that the rewrite does not have live again.
+    second = rewritten(table)
+    table.call("rollback_to_snapshot", arguments=f"snapshot_id => {table.head().parent}")
+    site = begun.site
+    found = land(second, site, QUICKLY)
+    assert isinstance(found, Abandoned)
+    table.change({60: "after the rollback"})
+    third = rewritten_of(table, site)
+    table.truncate()
+    with contextlib.suppress(errors.FrazilError):
+        table.merge()
+    assert isinstance(land(third, site, QUICKLY), Landed | Abandoned)
+
+
+def rewritten_of(table: Mirrored, site: MirrorSite) -> Rewrite:
+    compactor = Compactor(table.spark, table.lake, table.settings.mirror, table.settings)
+    rewrite = compactor.rewrite(site.load().files.keys())
+    assert rewrite is not None
+    return rewrite
+
+
+def test_merges_land_what_waits_and_leave_large_runs_to_the_background(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    index = IndexSettings(cache_dir=tmp_path, young_entries=2, max_runs=3, upkeep_entries=1)
+    table = Mirrored.create(spark, lake, index=index)
+    begun = Compacted.begin(table)
+    queue = LandingQueue(str(table.settings.mirror), pause_seconds=0.0)
+    done = queue.put(lambda retry: land(begun.rewrite, begun.site, retry))
+    merger = Merger(spark, lake, table.settings, retry=QUICKLY, between=queue.land_next)
+    table.change({1: "merged first", 2: None})
+    merger.merge()
+    assert isinstance(done.result(timeout=0), Landed)
+    assert table.head().operation is SnapshotOperation.REPLACE
+    for number in range(4):
+        table.change_and_merge(dict.fromkeys(range(number, number + 3), f"run {number}"))
+    before = table.manifest().runs
+    assert len(before) > index.max_runs
+    merged = merge_index_runs(spark, lake, table.settings)
+    assert merged is not None
+    table.change_and_merge({5: "meanwhile", 6: None, 40: "meanwhile"})
+    assert isinstance(land_runs(merged, begun.site, QUICKLY), Landed)
+    assert len(table.manifest().runs) < len(before)
+    table.check()
+    assert isinstance(land_runs(merged, begun.site, QUICKLY), Abandoned)
+    assert table.change_and_merge({5: "after", 40: None}).repairs == ()
+    table.check()
+
+
+def test_a_ledger_is_compacted_under_its_writer(
+    lake_of: Callable[[Kind], LakeCase], spark: SparkSession
+) -> None:
+    case = lake_of(Kind.SQLITE_FILE)
+    name = TableName(case.catalog, ("model",), f"ledger_{uuid4().hex[:8]}")
+    case.lake.ensure_namespace(name)
+    ledger = Ledger.ensure(case.lake, name)
+    for number in range(1, 4):
+        state = TableState(table=f"a.t{number}", identity="oid", state=Copying())
+        goal = Marker(pipeline="p", source="s", position=str(number), batch=f"b{number}")
+        start = str(number - 1) if number > 1 else None
+        receipt = ledger.record([], start=start, goal=goal, table_states=[state])
+    states, written = ledger.table_states(), receipt.marker.snapshot
+    assert written is not None
+    head = ledger.table.load_state().head
+    assert head is not None
+    files = [each.location for each in ledger.table.load_live_files(head.id)]
+    compaction = TableCompaction(session=spark, lake=case.lake, table=name, is_ledger=True)
+    report = compaction.compact(files)
+    assert isinstance(report.landing, Landed)
+    assert (report.landing.files_removed, report.landing.files_added) == (3, 1)
+    assert ledger.table_states() == states
+    assert not ledger.has_new_states(written)
+    goal = Marker(pipeline="p", source="s", position="4", batch="b4")
+    ledger.record([], start="3", goal=goal)
+    assert ledger.table_states() == states
