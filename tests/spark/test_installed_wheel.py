@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -21,6 +20,7 @@ from tools.release_check import build_archives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from frazil.demo.services import Postgres
 

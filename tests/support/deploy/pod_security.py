@@ -42,8 +42,6 @@ def _of_container(spec: dict[str, Any], container: dict[str, Any]) -> Iterator[s
     pod, own = spec.get("securityContext", {}), container.get("securityContext", {})
     effective = {**pod, **own}
     name = container["name"]
-    if own.get("privileged"):
-        yield f"{name}: privileged"
     if own.get("allowPrivilegeEscalation") is not False:
         yield f"{name}: allowPrivilegeEscalation"
     capabilities = own.get("capabilities", {})
@@ -55,6 +53,13 @@ def _of_container(spec: dict[str, Any], container: dict[str, Any]) -> Iterator[s
         yield f"{name}: may run as root"
     if effective.get("seccompProfile", {}).get("type") not in _SECCOMP:
         yield f"{name}: seccompProfile"
+    yield from _of_the_host(container)
+
+
+def _of_the_host(container: dict[str, Any]) -> Iterator[str]:
+    own, name = container.get("securityContext", {}), container["name"]
+    if own.get("privileged"):
+        yield f"{name}: privileged"
     if own.get("procMount", "Default") != "Default":
         yield f"{name}: procMount"
     if any("hostPort" in port for port in container.get("ports", ())):
