@@ -18,7 +18,7 @@ FULL_ORDER := --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-web test-deploy test-deep check fmt bench docs lock build release-check clean
+.PHONY: help setup demo test test-fast test-web test-deploy test-image test-deep check fmt bench docs lock build release-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,6 +47,10 @@ test-web: setup ## Run the tests of the status page in the machine's Chromium
 test-deploy: setup ## Check chart, manifests, image, rules and dashboards
 	@$(BIN)/python -m tools.deploy_tools
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) tests/deploy
+
+test-image: setup ## Build the image from Debian packages and run it, where buildah is
+	@$(BIN)/pytest -q -n0 tests/deploy/test_image.py
+	@$(BIN)/python -m tools.build_image
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@$(BIN)/python -m tools.build_etcd

