@@ -5,7 +5,7 @@ CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
 # Many short tests: an idle worker takes over half of another one's tests.
-FAST := tests/repository tests/unit --dist worksteal -m "not deep"
+FAST := tests/repository tests/unit tests/deploy --dist worksteal -m "not deep"
 FAST_WORKERS ?= 2
 # Tests with a JVM, a service or a browser share the cores too: each worker has one session and services of its
 # own, less than 5 GiB. A third one, where there is memory for it, works while others wait for intervals, retries
@@ -18,10 +18,10 @@ FULL_ORDER := --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-web test-deep check fmt bench docs lock build clean
+.PHONY: help setup demo test test-fast test-web test-deploy test-image test-deep check fmt bench docs lock build release-check clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: ## Install everything into .venv and the machine's cache
 	@$(PYTHON) tools/bootstrap.py
@@ -31,7 +31,8 @@ demo: setup ## Run the tour on embedded services and prove the result
 
 # The checks leave a core idle, which makes what the tests need meanwhile.
 test: setup ## Run the checks and all tests (what CI runs)
-	@{ $(BIN)/python -m tests.support.process.class_archive && $(BIN)/python -m tools.build_etcd; } & \
+	@{ $(BIN)/python -m tests.support.process.class_archive && $(BIN)/python -m tools.build_etcd && \
+	  $(BIN)/python -m tools.deploy_tools; } & \
 	  archive=$$!; $(MAKE) --no-print-directory check; checked=$$?; wait $$archive && exit $$checked
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
@@ -42,6 +43,14 @@ test-fast: setup ## Run the tests that need no JVM, no service and no browser
 test-web: setup ## Run the tests of the status page in the machine's Chromium
 	@$(BIN)/python -m tools.browser
 	@$(BIN)/pytest -q -m web
+
+test-deploy: setup ## Check chart, manifests, image, rules and dashboards
+	@$(BIN)/python -m tools.deploy_tools
+	@$(BIN)/pytest -q -n $(FAST_WORKERS) tests/deploy
+
+test-image: setup ## Build the image from Debian packages and run it, where buildah is
+	@$(BIN)/pytest -q -n0 tests/deploy/test_image.py
+	@$(BIN)/python -m tools.build_image
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@$(BIN)/python -m tools.build_etcd
@@ -75,6 +84,9 @@ lock: setup ## Refresh the locked dependencies with their hashes
 
 build: setup ## Build the wheel and the source archive into dist
 	@$(BIN)/hatchling build
+
+release-check: setup ## Build both archives and prove that they are complete
+	@$(BIN)/python -m tools.release_check
 
 clean: ## Remove what setup and the tests made in this checkout
 	@rm -rf .venv .tools dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

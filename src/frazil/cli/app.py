@@ -114,6 +114,42 @@ def init(
 
 
 @app.command()
+def setup(
+    *,
+    prepare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also put everything into this folder, for machines without network.",
+            show_default=False,
+        ),
+    ] = None,
+    offline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Take everything from a prepared folder; no network is used.",
+            show_default=False,
+        ),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Also what only the demo and the tests need.")
+    ] = False,
+    output: Format = OutputFormat.TABLE,
+) -> None:
+    """Bring what pip does not: a Java, unless there is one, and Spark's jars, checked.
+
+    \b
+    frazil setup
+    frazil setup --offline /mnt/frazil
+    """  # noqa: D301
+    from frazil.cli.verbs.setup import SetupRequest, set_machine_up
+
+    request = SetupRequest(prepare=prepare, offline=offline, with_demo=demo)
+    set_machine_up(request, output)
+
+
+@app.command()
 def version(*, output: Format = OutputFormat.TABLE) -> None:
     """Show the versions of frazil and of what it runs on.
 

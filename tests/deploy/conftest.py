@@ -1,0 +1,30 @@
+"""The programs that check charts and rules; ``make test`` fetches them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools import deploy_tools
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _required(program: Path | None, name: str) -> Path:
+    if program is None:
+        pytest.skip(f"{name} could not be fetched on this machine; `make test-deploy` says why")
+    return program
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """Helm, with Kubernetes' schemas beside it."""
+    return _required(deploy_tools.helm(), "helm")
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus' checker of rules."""
+    return _required(deploy_tools.promtool(), "promtool")
