@@ -303,13 +303,14 @@ class CapturedTable:
 
 def changelog_now(version: TableVersion) -> ChangelogNow:
     """What a plan of its schema needs."""
-    arranged = (*version.spec.fields, *version.sort_order.fields)
+    pinned = {each.source_id for each in version.spec.fields}
+    pinned |= {each.source_id for each in version.sort_order.fields}
     return ChangelogNow(
         schema=version.schema,
         last_column_id=version.state.last_column_id,
         columns=version.state.properties.get(COLUMNS_PROPERTY),
         format_version=version.state.format_version,
-        pinned=frozenset(each.source_id for each in arranged),
+        pinned=frozenset(pinned),
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.clients.defects import defect_of_table
@@ -20,8 +21,6 @@ from frazil.sources.protocol import ChangeColumn, PartitionFailure, RecordsCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from frazil.clients.iceberg.write.data_file import WrittenFile
     from frazil.clients.iceberg.write.row_order import RowOrder
@@ -105,6 +104,8 @@ class IngestJob:
                         writers.refuse(reading.table, reading.error)
                 if self.gauge is not None:
                     self.gauge.add(rows=rows, size=split.weight)
+            # Workers are kept for the next batch: what this one needed is given back until then.
+            stack.callback(pa.default_memory_pool().release_unused)
             return writers.close()
 
 

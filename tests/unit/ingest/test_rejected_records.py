@@ -32,7 +32,7 @@ class Writer:
 
 def table_writers(writer: Writer) -> _TableWriters:
     """Those of two tables, which have rows already."""
-    target = SimpleNamespace(layout=SimpleNamespace(lay_out=lambda rows: rows))
+    target = SimpleNamespace(lay_out=lambda rows: rows)
     targets: Any = {NAME: target, OTHER: target}
     writers: Any = {NAME: writer, OTHER: Writer()}
     opened = _TableWriters(targets, most_rejected_bytes=2_000, writers=writers)

@@ -149,8 +149,8 @@ ROWS = pa.RecordBatch.from_pydict({ChangeColumn.OPERATION: ["INSERT"]})
 
 
 def table_writers(writer: Writer, *, layout: Any = lay_out) -> _TableWriters:
-    well = SimpleNamespace(layout=SimpleNamespace(lay_out=lay_out))
-    targets: Any = {NAME: SimpleNamespace(layout=SimpleNamespace(lay_out=layout)), OTHER: well}
+    well = SimpleNamespace(lay_out=lay_out)
+    targets: Any = {NAME: SimpleNamespace(lay_out=layout), OTHER: well}
     writers: Any = {NAME: writer, OTHER: Writer()}
     return _TableWriters(targets, most_rejected_bytes=2_000, writers=writers)
 

@@ -14,7 +14,7 @@ from frazil.sources.kafscale.segments.planning import (
     bound_of,
     choose,
     line_up,
-    split_runs,
+    split_batch,
 )
 from frazil.sources.protocol import Limit
 
@@ -146,18 +146,22 @@ def test_a_backlog_is_listed_as_far_as_a_batch_goes_and_one_segment_further() ->
 def test_runs_are_segments_that_follow_each_other_and_weigh_what_they_cost() -> None:
     mebibyte = 1 << 20
     segments = planned({0: 9, 10: 19, 20: 29}).segments
-    (only,) = split_runs(ORDERS, segments)
+    (only,) = split_batch({ORDERS: segments})
     assert only.weight > 300
-    large = line_up(
-        PartitionFacts(
-            partition=ORDERS,
-            start=0,
-            stop=NEVER,
-            listed=listed(0, 1, 2, size=3 * mebibyte),
-            taken=3,
-            ends={f"{ORDERS}/{base}": SegmentEnd(base) for base in range(3)},
-        ),
-        OnGap.STOP,
-    )
-    assert len(split_runs(ORDERS, large.segments)) == 3
-    assert split_runs(ORDERS, ()) == ()
+    # Of a small batch all cores get something; of a large one, each fetches some ahead.
+    for count, size, splits in ((3, 3, 3), (64, 4, 16), (64, 20, 64)):
+        large = line_up(
+            PartitionFacts(
+                partition=ORDERS,
+                start=0,
+                stop=NEVER,
+                listed=listed(*range(count), size=size * mebibyte),
+                taken=count,
+                ends={f"{ORDERS}/{base}": SegmentEnd(base) for base in range(count)},
+            ),
+            OnGap.STOP,
+        )
+        found = split_batch({ORDERS: large.segments})
+        assert len(found) == splits
+        assert sum(each.weight for each in found) > count * size * mebibyte
+    assert split_batch({ORDERS: ()}) == ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from frazil.clients.object_store import CONNECTIONS
 from frazil.codec.kfs.compression import BatchCompression
 from frazil.errors import (
     FrazilError,
@@ -19,7 +20,7 @@ from frazil.errors import (
 )
 from frazil.model.rejected_record import RejectReason
 from frazil.sources.kafscale.reading import reader as reader_module
-from frazil.sources.kafscale.reading.reader import SegmentReader
+from frazil.sources.kafscale.reading.reader import SegmentReader, connections_for
 from frazil.sources.kafscale.reading.segment_faults import MOST_PAYLOAD_BYTES
 from frazil.sources.protocol import PartitionFailure, TableRows
 from tests.support.kafscale.segments import Message, client_batch, raw_batch, record, segment
@@ -283,3 +284,11 @@ def test_the_reader_travels_and_loads_no_data_frames() -> None:
         "sys.exit(bool({'pandas', 'pyspark', 'pyiceberg'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_small_segments_are_fetched_by_number_and_large_ones_by_bytes() -> None:
+    mebibyte = 1 << 20
+    assert connections_for(0) == connections_for(mebibyte) == CONNECTIONS
+    assert connections_for(4 * mebibyte) == 4
+    # One is decoded while the next one comes.
+    assert connections_for(500 * mebibyte) == 2

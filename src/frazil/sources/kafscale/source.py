@@ -33,7 +33,7 @@ from frazil.sources.kafscale.segments.planning import (
     bound_of,
     choose,
     line_up,
-    split_runs,
+    split_batch,
 )
 from frazil.sources.kafscale.segments.starts import (
     Beginnings,
@@ -224,9 +224,7 @@ class KafscaleSource:
             return None
         return Batch(
             reader=SegmentReader(bucket=self._bucket, topics=plans),
-            splits=tuple(
-                split for each, found in chosen.items() for split in split_runs(each, found)
-            ),
+            splits=split_batch(chosen),
             parts=tuple(
                 TablePart(
                     table=tables[topic],

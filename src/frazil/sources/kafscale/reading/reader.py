@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from frazil.clients.object_store import CONNECTIONS
 from frazil.codec.kfs.records import decode_records
 from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.protocol import Reading, Split
 
+# What is on its way at once is in memory, of every task; two are enough to never wait for none.
+_FETCHED_BYTES = 16 << 20
+_FEWEST_FETCHED = 2
 # Segments are joined up to this size, so that what an array costs is shared by many records.
 _JOINED_BYTES = 2 << 20
 # Where a segment's header has it.
@@ -65,6 +69,11 @@ class SegmentReader:
             yield reading
             if isinstance(reading, PartitionFailure):
                 return
+
+
+def connections_for(largest: int) -> int:
+    """How many segments are fetched at a time: small ones by number, large ones by bytes."""
+    return max(_FEWEST_FETCHED, min(CONNECTIONS, _FETCHED_BYTES // max(largest, 1)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -123,7 +132,10 @@ class _RunReading:
     def _load(self) -> Iterator[_LoadedSegment | RejectedRecord | PartitionFailure]:
         """Segments, and what is wrong with them or between them, in their order."""
         segments = self._run.segments
-        objects = self._bucket.read_each(each.key for each in segments)
+        largest = max((each.size for each in segments), default=0)
+        objects = self._bucket.read_each(
+            (each.key for each in segments), connections=connections_for(largest)
+        )
         for planned, (_, data) in zip(segments, objects, strict=True):
             if planned.missing_from is not None:
                 yield self._faults.gap(planned.missing_from, planned.base_offset)

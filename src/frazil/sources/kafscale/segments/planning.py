@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.object_keys import TopicPartition
     from frazil.sources.protocol import Limit
 
-# Enough that a task has something to do for its start, and little enough to share fairly.
-_SPLIT_BYTES = 4 << 20
+# Enough that a task has something to do for its start, and little enough to share fairly. Of a
+# large batch more: while a task decodes one segment, it fetches the next ones of the same split.
+_LEAST_SPLIT_BYTES, _MOST_SPLIT_BYTES = 4 << 20, 16 << 20
+_SPLITS = 16
 _SPLIT_SEGMENTS = 512
 # Each costs two requests, and a batch should not take minutes.
 MOST_SEGMENTS = 8192
@@ -149,13 +151,25 @@ def _in_turn(
                 yield partition, segment
 
 
-def split_runs(partition: TopicPartition, segments: Sequence[PlannedSegment]) -> tuple[Split, ...]:
+def split_batch(
+    chosen: Mapping[TopicPartition, Sequence[PlannedSegment]],
+) -> tuple[Split, ...]:
     """Pieces that tasks share: segments that follow each other."""
+    total = sum(each.size for segments in chosen.values() for each in segments)
+    most = min(max(total // _SPLITS, _LEAST_SPLIT_BYTES), _MOST_SPLIT_BYTES)
+    return tuple(
+        split for each, segments in chosen.items() for split in _split_runs(each, segments, most)
+    )
+
+
+def _split_runs(
+    partition: TopicPartition, segments: Sequence[PlannedSegment], most_bytes: int
+) -> tuple[Split, ...]:
     splits: list[Split] = []
     run: list[PlannedSegment] = []
     weight = 0
     for each in segments:
-        if run and (weight + each.size > _SPLIT_BYTES or len(run) >= _SPLIT_SEGMENTS):
+        if run and (weight + each.size > most_bytes or len(run) >= _SPLIT_SEGMENTS):
             splits.append(_split(partition, run))
             run, weight = [], 0
         run.append(each)
