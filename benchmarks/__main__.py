@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import (
+    buffer,
     change_stream,
     commits,
     kafscale,
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Report]] = {
     "copy": table_copy.measure,
     "stream": change_stream.measure,
     "kafscale": kafscale.measure,
+    "buffer": buffer.measure,
     "latency": latency.measure,
 }
 # Those that start sessions of their own, which another one would hinder.
