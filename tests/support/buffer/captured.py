@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
+from pyiceberg.table import StaticTable
 
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import attach_session
@@ -20,7 +21,6 @@ from frazil.model.table_name import parse_table_name
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.loop import Ending, StopRequest
 from frazil.pipeline.tables.merge_settings import load_merges
-from tests.support.lake.other_readers import rows_by_pyiceberg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,6 +71,7 @@ class CapturedBuffer:
 
     spark: SparkSession
     buffer: Buffer
+    store: ObjectStore
     folder: Path
     document: dict[str, Any]
     schema: str
@@ -148,7 +149,8 @@ class CapturedBuffer:
 
     def _rows(self, table: str) -> list[Row]:
         location = self.lake.open(self.name(table)).load_metadata_location()
-        return list(rows_by_pyiceberg(location).to_pylist())
+        properties = self.store.io_properties()
+        return list(StaticTable.from_metadata(location, properties).scan().to_arrow().to_pylist())
 
     def pending(self) -> int:
         return self.buffer.events(f"processed_at is null and source_id = '{self.source_id}'")
@@ -199,4 +201,6 @@ def captured_buffer(
             **source,
         },
     }
-    return CapturedBuffer(spark, buffer, folder, document, f"shop{suffix}", f"source-{suffix}")
+    return CapturedBuffer(
+        spark, buffer, store, folder, document, f"shop{suffix}", f"source-{suffix}"
+    )

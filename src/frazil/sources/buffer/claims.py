@@ -114,10 +114,6 @@ _ENOUGH: Final = """
         and not {taken} {chosen}
     offset %(rows)s - 1 limit 1
 """
-# The plan of a join by ranges is decided here: statistics cannot tell how few rows a run has.
-BY_INDEX: Final = (
-    "select set_config('enable_seqscan', 'off', true), set_config('enable_material', 'off', true)"
-)
 # What an event takes in addition to its documents.
 _ROW_BYTES: Final = 64
 
@@ -221,7 +217,6 @@ class Claims:
         """The events of all batches up to this one are processed; may be repeated."""
         parameters, doing = self._parameters(batch=batch), "marking events as processed"
         with session.transaction():
-            session.execute(BY_INDEX, doing=doing)
             for statement in (_MARK, _FORGET, _ACKNOWLEDGE):
                 session.execute(self._named(statement), parameters, doing=doing)
 

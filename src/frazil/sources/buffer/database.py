@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from frazil.sources.protocol import Limit
 
 # A machine that vanishes closes no connection: without these the server would keep its locks for
-# two hours.
+# two hours. Events are found by their ids, or by the index of those that are pending: statistics
+# cannot tell how few rows a run of ids has, and a plan that reads the whole table takes for ever.
 _SETTINGS: Final = """
     select
         set_config('tcp_keepalives_idle', '10', false),
         set_config('tcp_keepalives_interval', '5', false),
-        set_config('tcp_keepalives_count', '3', false)
+        set_config('tcp_keepalives_count', '3', false),
+        set_config('enable_seqscan', 'off', false),
+        set_config('enable_material', 'off', false)
 """
 _LOCK_ALONE: Final = "select pg_try_advisory_lock(%(key)s)"
 _LOCK_SHARED: Final = "select pg_try_advisory_lock_shared(%(key)s)"
