@@ -17,6 +17,7 @@ from frazil.sources.buffer.dead_letters import (
     LetterPolicy,
     expect_letters,
     keep_letters,
+    settle_letters,
 )
 from frazil.sources.buffer.own_tables import ensure_own_tables
 from frazil.sources.buffer.relations import BufferRelations
@@ -84,13 +85,14 @@ def claim(buffer: Buffer, batch: int, *events: int) -> None:
     )
 
 
-def land(buffer: Buffer, batch: int) -> None:
+def land(buffer: Buffer, session: Session, batch: int) -> None:
     """As an acknowledged batch leaves them."""
     buffer.database.run(
         f"update {SCHEMA}.cdc_events set processed_at = now() where id in "
         f"(select event_id from {RELATIONS.claims} where batch = {batch})",
         f"delete from {RELATIONS.claimed_tables} where batch = {batch}",
     )
+    settle_letters(session, RELATIONS)
 
 
 def test_a_letter_has_all_of_its_event_and_nothing_of_it_in_its_message(
@@ -201,8 +203,8 @@ def test_a_replayed_event_is_pending_until_it_lands_and_then_has_no_letter(
     assert store.replay([one]) == {one}
     expect_letters(session, RELATIONS, 5)
     # Before it is processed, nothing is settled.
-    assert len(list(BufferLetterStore(session, RELATIONS).letters())) == 2
-    land(buffer, 5)
+    assert settle_letters(session, RELATIONS) == 0
+    land(buffer, session, 5)
     assert [each.id for each in BufferLetterStore(session, RELATIONS).letters()] == [two]
     assert buffer.events("processed_at is null") == 0
 
@@ -216,7 +218,7 @@ def test_an_event_that_is_rejected_again_keeps_its_letter(buffer: Buffer, sessio
     claim(buffer, 6, 1)
     expect_letters(session, RELATIONS, 6)
     keep_letters(session, RELATIONS, [rejected(1, RejectReason.UNREPRESENTABLE)], KEPT)
-    land(buffer, 6)
+    land(buffer, session, 6)
     (again,) = BufferLetterStore(session, RELATIONS).letters()
     assert (again.id, again.attempts, again.reason) == (letter.id, 2, "unrepresentable")
     assert store.replay([letter.id]) == {letter.id}
@@ -232,7 +234,7 @@ def test_an_event_that_lands_when_its_batch_is_repeated_leaves_no_letter(
     # The process ends here; the next one has other settings, and only the second is rejected.
     expect_letters(session, RELATIONS, 1)
     keep_letters(session, RELATIONS, [rejected(2)], KEPT)
-    land(buffer, 1)
+    land(buffer, session, 1)
     left = BufferLetterStore(session, RELATIONS).letters()
     assert [each.position for each in left] == ["2"]
 
@@ -293,6 +295,16 @@ def test_only_what_is_processed_and_old_enough_is_deleted(buffer: Buffer, sessio
     chore.close()
     assert chore.seconds == 3600
     assert buffer.events("source_id = 'other'") == 0
+
+
+def test_a_buffer_without_dead_letters_needs_no_table_of_them(
+    buffer: Buffer, session: Session
+) -> None:
+    without = BufferRelations(letters_table="nowhere", has_letters=False)
+    buffer.add(1, processed="now() - interval '169 h'")
+    expect_letters(session, without, 1)
+    assert settle_letters(session, without) == 0
+    assert clean_up(session, without, WEEK) == CleanupReport(events=1, letters=0)
 
 
 def test_writers_see_whether_the_buffer_is_full(buffer: Buffer, session: Session) -> None:

@@ -110,7 +110,7 @@ def sentences(found: Findings, severity: Severity = Severity.STOPS) -> list[str]
     return [each.sentence for each in found.problems if each.severity is severity]
 
 
-def test_every_problem_is_told_with_the_sql_that_solves_it(operated: Operated) -> None:
+def test_every_problem_comes_with_the_sql_that_solves_it(operated: Operated) -> None:
     database = operated.buffer.database
     owner = database.dsn
     database.run(
@@ -124,13 +124,13 @@ def test_every_problem_is_told_with_the_sql_that_solves_it(operated: Operated) -
     )
     role = database.dsn_of(ROLE, PASSWORD)
     found = operated.kind(dsn=role).check()
-    told = "\n".join(sentences(found))
-    assert f"may not use the schema {SCHEMA}" in told
-    assert "may not make the schema frazil_buffer" in told
-    assert "cdc_events has no column operation (did you mean operations?)" in told
-    assert "cdc_events.after_data is json, and must be jsonb" in told
-    assert "lacks the right to select, update, delete on cdc_events" in told
-    assert "The table dead_letter_events does not exist" in told
+    listed = "\n".join(sentences(found))
+    assert f"may not use the schema {SCHEMA}" in listed
+    assert "may not make the schema frazil_buffer" in listed
+    assert "cdc_events has no column operation (did you mean operations?)" in listed
+    assert "cdc_events.after_data is json, and must be jsonb" in listed
+    assert "lacks the right to select, update, delete on cdc_events" in listed
+    assert "The table dead_letter_events does not exist" in listed
     warned = "\n".join(sentences(found, Severity.WARNS))
     assert "Pending events have no index" in warned
     assert "not unique" in warned

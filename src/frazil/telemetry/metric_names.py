@@ -146,7 +146,7 @@ SOURCE_OLDEST_PENDING_SECONDS: Final = Gauge(
 )
 SOURCE_FULL: Final = Gauge(
     name="frazil_source_full",
-    help="Whether such a source has told its writers to pause, 1 or 0.",
+    help="Whether such a source asks its writers to pause, 1 or 0.",
 )
 SOURCE_DEAD_LETTERS: Final = Gauge(
     name="frazil_source_dead_letters",

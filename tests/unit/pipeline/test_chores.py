@@ -14,7 +14,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Sweeping:
-    """Counts how often it was done, and fails while it is told to."""
+    """Counts how often it was done, and fails while it shall."""
 
     name: str = "sweeping"
     seconds: float = 3600.0

@@ -85,20 +85,15 @@ def test_a_kind_is_made_from_its_section_and_connects_nothing(name: str, tmp_pat
     document.write_text(f"pipeline: shop\n{catalog}\nsource: {SECTIONS[name]}\n")
     kind = configured_source(load_config(document, environ={}).config)
     assert kind.name == name
-    uses = (kind.validate, kind.open, kind.claim, kind.watch)
     if name == "postgres":
         kind.validate()
         return
-    with pytest.raises(ConfigError, match=f"of the kind {name}"):
-        kind.open_teardown()
-    if name == "kafscale":
-        for use in uses:
-            use()
-        return
-    for use in uses:
-        with pytest.raises(ConfigError, match=f"of the kind {name}"):
-            use()
+    for use in (kind.validate, kind.open, kind.claim, kind.watch, kind.chores, kind.records):
+        use()
     assert (kind.rows(), kind.load_plan_facts()) == (None, None)
+    if name == "kafscale":
+        with pytest.raises(ConfigError, match=f"of the kind {name}"):
+            kind.open_teardown()
 
 
 def test_a_source_that_keeps_nothing_refuses_a_resync(tmp_path: Path) -> None:

@@ -197,6 +197,8 @@ class LetterPolicy:
 
 def expect_letters(session: Session, relations: BufferRelations, batch: int) -> None:
     """The events of this batch are read again: whether their letters stay is open."""
+    if not relations.has_letters:
+        return
     _execute(session, relations, _EXPECT, {"batch": batch}, doing="looking up dead letters")
 
 
@@ -237,6 +239,8 @@ def keep_letters(
 
 def settle_letters(session: Session, relations: BufferRelations) -> int:
     """Remove the letters of events that have landed since; how many."""
+    if not relations.has_letters:
+        return 0
     return _execute(session, relations, _SETTLE, {}, doing="settling dead letters")
 
 
@@ -249,8 +253,6 @@ class BufferLetterStore:
         self._session = session
         self._relations = relations
         self._source_ids = tuple(source_ids)
-        ensure_own_tables(session, relations)
-        settle_letters(session, relations)
 
     def letters(
         self,
@@ -295,6 +297,9 @@ class BufferLetterStore:
         One that is not cannot be made from what its letter holds. May be repeated: an event that
         waits already is not counted as another attempt.
         """
+        ensure_own_tables(self._session, self._relations)
+        # One that has landed since must not land again.
+        settle_letters(self._session, self._relations)
         numbers = _numbers(ids)
         pending: list[_EventId] = []
         for at in range(0, len(numbers), _PORTION):

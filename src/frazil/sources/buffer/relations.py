@@ -20,12 +20,16 @@ _CLAIMED: Final = """coalesce((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferRelations:
-    """Tables of the buffer under the names that the configuration has, and ours."""
+    """Tables of the buffer under the names that the configuration has, and ours.
+
+    A buffer whose dead letters are switched off need not have a table of them: ``has_letters``.
+    """
 
     schema: str = "philotes"
     events_table: str = "cdc_events"
     letters_table: str = "dead_letter_events"
     own_schema: str = OWN_SCHEMA
+    has_letters: bool = True
 
     @property
     def events(self) -> str:
@@ -89,6 +93,7 @@ def relations_of(section: BufferSection) -> BufferRelations:
         schema=section.schema_name,
         events_table=section.events,
         letters_table=section.dead_letters.table,
+        has_letters=section.dead_letters.enabled,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether the buffer is full, told to those who write into it.
+"""Whether the buffer is full, shown to those who write into it.
 
 Pending events are counted up to the high mark only, through the index of pending events: the count
 costs what is waiting, never what the table holds. The answer is a row in a table of ours, which a
@@ -167,7 +167,7 @@ class _State(NamedTuple):
 
 
 def load_state(session: Session, relations: BufferRelations, pipeline: str) -> BufferState | None:
-    """What writers were told last; None: nothing yet."""
+    """What was shown to writers last; None: nothing yet."""
     query = _SAID.format(backpressure=relations.backpressure)
     doing = "reading the state of the buffer"
     found = session.load(_State, query, {"pipeline": pipeline}, doing=doing)

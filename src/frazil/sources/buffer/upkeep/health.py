@@ -166,7 +166,7 @@ def show_buffer(found: BufferObservation) -> HealthFacts:
     state = "" if found.state is None else found.state.value
     lines = [HealthLine(label="Pending", text=pending, note=oldest)]
     if state:
-        text = "full: writers are told to pause" if is_full else "writers may go on"
+        text = "full: writers should pause" if is_full else "writers may go on"
         lines.append(HealthLine(label="Buffer", text=text, is_well=not is_full))
     lines.append(
         HealthLine(

@@ -73,7 +73,8 @@ def clean_up(
     settle_letters(session, relations)
     parameters = {"retention": retention, "sources": list(source_ids), "portion": portion}
     delete = partial(_delete, session, relations, parameters)
-    return CleanupReport(events=delete(_EVENTS), letters=delete(_LETTERS))
+    letters = delete(_LETTERS) if relations.has_letters else 0
+    return CleanupReport(events=delete(_EVENTS), letters=letters)
 
 
 def _delete(
