@@ -20,7 +20,7 @@ from frazil.hooks import InjectedFault, SystemClock, SystemRandomness, armed
 from frazil.ledger.rows import LedgerEntry
 from frazil.ledger.table import STATES_FROM_PROPERTY, Ledger
 from frazil.ledger.table_state import Copying, Paused, Streaming, TableState
-from frazil.maintain.facts import TableRole
+from frazil.maintain.facts import KeptRole
 from frazil.maintain.jobs import LedgerJob
 from frazil.maintain.maintainer import Maintainer
 from frazil.maintain.settings import UpkeepSettings
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
@@ -88,21 +88,22 @@ class Captured(Mirrored):
 
     def second_mirror(self) -> Mirrored:
         """Another one of the same changelog."""
-        name = replace(self.settings.mirror, table=f"{self.settings.mirror.table}_2")
+        number = len(self.others) + 2
+        name = replace(self.settings.mirror, table=f"{self.settings.mirror.table}_{number}")
         other = Mirrored(self.spark, self.lake, replace(self.settings, mirror=name), self.expected)
         self.others.append(other)
         return other
 
     @property
     def kept_mirror(self) -> KeptTable:
-        return KeptTable(name=self.settings.mirror, role=TableRole.MIRROR, settings=SETTINGS)
+        return KeptTable(name=self.settings.mirror, role=KeptRole.MIRROR, settings=SETTINGS)
 
     @property
     def kept_changelog(self) -> KeptTable:
         mirrors = (self.settings.mirror, *(each.settings.mirror for each in self.others))
         return KeptTable(
             name=self.settings.changelog,
-            role=TableRole.CHANGELOG,
+            role=KeptRole.CHANGELOG,
             settings=SETTINGS,
             mirrors=mirrors,
         )
@@ -135,7 +136,9 @@ def table(spark: SparkSession, lake: Lake, tmp_path: Path) -> Captured:
     return made
 
 
-def maintain(lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER) -> list[Outcome]:
+def maintain(
+    lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER
+) -> list[JobOutcome]:
     maintainer = Maintainer(lake, clock=_Later(by))
     plan = maintainer.load_plan(kept, kinds or None)
     assert plan is not None
@@ -144,7 +147,7 @@ def maintain(lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER
 
 def maintain_with_kills(
     lake: Lake, kept: KeptTable, kind: JobKind, *points: str, by: timedelta = LATER
-) -> list[Outcome]:
+) -> list[JobOutcome]:
     """The same, after a process was killed at each of these points."""
     for point in points:
         with armed(f"{point}=error@1"), pytest.raises(InjectedFault):
@@ -336,7 +339,7 @@ def test_the_ledger_loses_old_batches_and_keeps_the_states_of_tables(lake: Lake)
     before, dated = ledger.table_states(), ledger.dated_states()
     seen = ledger.acknowledged()
     assert seen is not None
-    kept = KeptTable(name=ledger.table.name, role=TableRole.LEDGER, settings=SETTINGS)
+    kept = KeptTable(name=ledger.table.name, role=KeptRole.LEDGER, settings=SETTINGS)
     job = LedgerJob(
         table=kept.name, before=datetime.now(UTC) - timedelta(days=30), reason="", cost_bytes=0,
         gain="",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.spark.session import Session
     from frazil.config import Config
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from frazil.maintain.maintainer import UpkeepPlan
     from frazil.maintain.table_set import KeptTable
     from frazil.model.policy import JobKind
@@ -52,7 +52,7 @@ class PipelineUpkeep:
         """What a table needs; None for one that is not ours."""
         return self._made().load_plan(table, self._kinds)
 
-    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[Outcome]:
+    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[JobOutcome]:
         """Its jobs, one by one."""
         with job_description(self._session, f"maintain {plan.table.name}"):
             yield from self._made().perform(plan, stop=stop)

@@ -12,7 +12,7 @@ from frazil.telemetry import metric_names as ours
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from frazil.maintain.maintainer import UpkeepPlan
     from frazil.pipeline.status.board import StatusBoard
     from frazil.telemetry.metrics import Metrics
@@ -63,7 +63,7 @@ class UpkeepRecorder:
             )
         )
 
-    def record_outcome(self, plan: UpkeepPlan, outcome: Outcome) -> None:
+    def record_outcome(self, plan: UpkeepPlan, outcome: JobOutcome) -> None:
         """A job that did not fail."""
         table, kind = str(plan.table.name), outcome.job.kind.value
         result = "ok" if outcome.is_done else "conflict"
