@@ -33,6 +33,7 @@ from frazil.model.table_facts import SnapshotOperation
 from frazil.model.table_name import TableName
 from tests.support.lake.catalogs import Kind
 from tests.support.lake.mirrored import Mirrored, attach_files, local_path
+from tests.support.merge.shop import MergeShop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -373,3 +374,34 @@ def test_the_ledger_loses_old_batches_and_keeps_the_states_of_tables(lake: Lake)
     assert {each.table: type(each.state) for each in ledger.table_states()} == {
         "a.x": Streaming, "a.y": Streaming, "a.z": Paused,
     }  # fmt: skip
+
+
+def test_the_command_shows_what_is_needed_does_it_and_leaves_other_writers_tables_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = MergeShop.open(spark, tmp_path)
+    # Everything that nobody needs is old at once.
+    with shop.document.open("a") as document:
+        document.write("maintenance: {snapshots: {keep: 1ms, min: 1}}\n")
+    for number in range(3):
+        shop.change("users", (number, "new", "INSERT"), (1, "same", "u"))
+        shop.merge("users")
+    shop.change("orders", (1, "one", "INSERT"))
+    shop.merge("orders")
+    planned = {each["table"]: each for each in shop.run_json_here("plan")["maintenance"]}
+    # The changelogs are written by others, and only read.
+    assert set(planned) == {"public.users", "public.orders"}
+    (job,) = planned["public.users"]["jobs"]
+    assert (job["job"], planned["public.orders"]["jobs"]) == ("expire", [])
+    chosen = ("--table", "public.users", "--job", "expire")
+    (shown,) = shop.run_json_here("maintain", "--dry-run", *chosen)
+    assert shown["snapshots"] == 3
+    (done,) = shop.run_json_here("maintain", "--once", *chosen)
+    assert (done["last_job"], done["snapshots"], done["problem"]) == ("expire", 1, None)
+    text = shop.run_here("maintain", "--dry-run", "--table", "public.users")
+    assert "nothing: " in text.stdout
+    unknown = shop.run_here("maintain", "--dry-run", "--table", "public.user")
+    assert (unknown.returncode, "did you mean public.users?" in unknown.stderr) == (2, True)
+    shop.change("users", (5, "after", "INSERT"))
+    assert shop.merge("users").commits[0].repairs == ()
+    assert shop.agrees("users")
