@@ -20,7 +20,7 @@ from frazil.hooks import InjectedFault, SystemClock, SystemRandomness, armed
 from frazil.ledger.rows import LedgerEntry
 from frazil.ledger.table import STATES_FROM_PROPERTY, Ledger
 from frazil.ledger.table_state import Copying, Paused, Streaming, TableState
-from frazil.maintain.facts import TableRole
+from frazil.maintain.facts import KeptRole
 from frazil.maintain.jobs import LedgerJob
 from frazil.maintain.maintainer import Maintainer
 from frazil.maintain.settings import UpkeepSettings
@@ -33,6 +33,7 @@ from frazil.model.table_facts import SnapshotOperation
 from frazil.model.table_name import TableName
 from tests.support.lake.catalogs import Kind
 from tests.support.lake.mirrored import Mirrored, attach_files, local_path
+from tests.support.merge.shop import MergeShop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
@@ -88,21 +89,22 @@ class Captured(Mirrored):
 
     def second_mirror(self) -> Mirrored:
         """Another one of the same changelog."""
-        name = replace(self.settings.mirror, table=f"{self.settings.mirror.table}_2")
+        number = len(self.others) + 2
+        name = replace(self.settings.mirror, table=f"{self.settings.mirror.table}_{number}")
         other = Mirrored(self.spark, self.lake, replace(self.settings, mirror=name), self.expected)
         self.others.append(other)
         return other
 
     @property
     def kept_mirror(self) -> KeptTable:
-        return KeptTable(name=self.settings.mirror, role=TableRole.MIRROR, settings=SETTINGS)
+        return KeptTable(name=self.settings.mirror, role=KeptRole.MIRROR, settings=SETTINGS)
 
     @property
     def kept_changelog(self) -> KeptTable:
         mirrors = (self.settings.mirror, *(each.settings.mirror for each in self.others))
         return KeptTable(
             name=self.settings.changelog,
-            role=TableRole.CHANGELOG,
+            role=KeptRole.CHANGELOG,
             settings=SETTINGS,
             mirrors=mirrors,
         )
@@ -135,7 +137,9 @@ def table(spark: SparkSession, lake: Lake, tmp_path: Path) -> Captured:
     return made
 
 
-def maintain(lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER) -> list[Outcome]:
+def maintain(
+    lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER
+) -> list[JobOutcome]:
     maintainer = Maintainer(lake, clock=_Later(by))
     plan = maintainer.load_plan(kept, kinds or None)
     assert plan is not None
@@ -144,7 +148,7 @@ def maintain(lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER
 
 def maintain_with_kills(
     lake: Lake, kept: KeptTable, kind: JobKind, *points: str, by: timedelta = LATER
-) -> list[Outcome]:
+) -> list[JobOutcome]:
     """The same, after a process was killed at each of these points."""
     for point in points:
         with armed(f"{point}=error@1"), pytest.raises(InjectedFault):
@@ -336,7 +340,7 @@ def test_the_ledger_loses_old_batches_and_keeps_the_states_of_tables(lake: Lake)
     before, dated = ledger.table_states(), ledger.dated_states()
     seen = ledger.acknowledged()
     assert seen is not None
-    kept = KeptTable(name=ledger.table.name, role=TableRole.LEDGER, settings=SETTINGS)
+    kept = KeptTable(name=ledger.table.name, role=KeptRole.LEDGER, settings=SETTINGS)
     job = LedgerJob(
         table=kept.name, before=datetime.now(UTC) - timedelta(days=30), reason="", cost_bytes=0,
         gain="",
@@ -370,3 +374,34 @@ def test_the_ledger_loses_old_batches_and_keeps_the_states_of_tables(lake: Lake)
     assert {each.table: type(each.state) for each in ledger.table_states()} == {
         "a.x": Streaming, "a.y": Streaming, "a.z": Paused,
     }  # fmt: skip
+
+
+def test_the_command_shows_what_is_needed_does_it_and_leaves_other_writers_tables_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = MergeShop.open(spark, tmp_path)
+    # Everything that nobody needs is old at once.
+    with shop.document.open("a") as document:
+        document.write("maintenance: {snapshots: {keep: 1ms, min: 1}}\n")
+    for number in range(3):
+        shop.change("users", (number, "new", "INSERT"), (1, "same", "u"))
+        shop.merge("users")
+    shop.change("orders", (1, "one", "INSERT"))
+    shop.merge("orders")
+    planned = {each["table"]: each for each in shop.run_json_here("plan")["maintenance"]}
+    # The changelogs are written by others, and only read.
+    assert set(planned) == {"public.users", "public.orders"}
+    (job,) = planned["public.users"]["jobs"]
+    assert (job["job"], planned["public.orders"]["jobs"]) == ("expire", [])
+    chosen = ("--table", "public.users", "--job", "expire")
+    (shown,) = shop.run_json_here("maintain", "--dry-run", *chosen)
+    assert shown["snapshots"] == 3
+    (done,) = shop.run_json_here("maintain", "--once", *chosen)
+    assert (done["last_job"], done["snapshots"], done["problem"]) == ("expire", 1, None)
+    text = shop.run_here("maintain", "--dry-run", "--table", "public.users")
+    assert "nothing: " in text.stdout
+    unknown = shop.run_here("maintain", "--dry-run", "--table", "public.user")
+    assert (unknown.returncode, "did you mean public.users?" in unknown.stderr) == (2, True)
+    shop.change("users", (5, "after", "INSERT"))
+    assert shop.merge("users").commits[0].repairs == ()
+    assert shop.agrees("users")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from frazil.model.table_name import TableName
 
 
-class TableRole(StrEnum):
+class KeptRole(StrEnum):
     """What a table is for us."""
 
     MIRROR = "mirror"
@@ -106,7 +106,7 @@ class TableHealth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableFacts:
+class UpkeepFacts:
     """One table at one moment.
 
     ``needed`` are snapshots that stay whatever their age: the one that wrote the newest marker, and
@@ -115,7 +115,7 @@ class TableFacts:
     """
 
     name: TableName
-    role: TableRole
+    role: KeptRole
     uuid: str
     head: int | None
     files: tuple[DataFileFacts, ...] = ()

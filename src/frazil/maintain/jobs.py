@@ -122,7 +122,7 @@ Job: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """What a job did, in counts and bytes.
 
     ``is_done`` is False where another writer was faster: the next look at the facts decides again.
@@ -157,7 +157,7 @@ def job_document(job: Job) -> dict[str, object]:
     }
 
 
-def describe_outcome(outcome: Outcome) -> str:
+def describe_outcome(outcome: JobOutcome) -> str:
     """What was done, in one line."""
     if not outcome.is_done:
         return "another writer was faster; tried again later"

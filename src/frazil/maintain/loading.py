@@ -10,11 +10,11 @@ from frazil.errors import MarkerLostError, RolledBackError, TableNotFoundError, 
 from frazil.ledger.table import states_from
 from frazil.maintain.facts import (
     DataFileFacts,
+    KeptRole,
     MergedThrough,
     RefFacts,
     SnapshotAge,
-    TableFacts,
-    TableRole,
+    UpkeepFacts,
 )
 from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.model.key_index import DeleteKind
@@ -41,7 +41,7 @@ _OUR_NAME = re.compile(r"-([0-9]{10})\.parquet$")
 _UNTRUSTED = (MarkerLostError, RolledBackError, TableReplacedError)
 
 
-def load_facts(lake: Lake, kept: KeptTable, known: TableFacts | None = None) -> TableFacts | None:
+def load_facts(lake: Lake, kept: KeptTable, known: UpkeepFacts | None = None) -> UpkeepFacts | None:
     """The table as it is; None if it does not exist or is not ours to look after.
 
     A table is ours if a commit of ours has left its marker there: another writer's changelog is
@@ -54,7 +54,7 @@ def load_facts(lake: Lake, kept: KeptTable, known: TableFacts | None = None) -> 
         return None
     upkeep = table.upkeep()
     metadata = upkeep.load_metadata()
-    role = MarkerRole.MERGE if kept.role is TableRole.MIRROR else MarkerRole.INGEST
+    role = MarkerRole.MERGE if kept.role is KeptRole.MIRROR else MarkerRole.INGEST
     if role.property_name not in metadata.properties:
         return None
     manifests = upkeep.load_manifests(metadata.spec_id)
@@ -65,7 +65,7 @@ def load_facts(lake: Lake, kept: KeptTable, known: TableFacts | None = None) -> 
         files = tuple(_file_facts(each, metadata.snapshots) for each in live)
         delete_files = len({(d.location, d.offset) for each in live for d in each.deletes})
     merged = tuple(_load_merged(lake, each, metadata) for each in kept.mirrors)
-    return TableFacts(
+    return UpkeepFacts(
         name=kept.name,
         role=kept.role,
         uuid=metadata.uuid,

@@ -15,10 +15,10 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.retention import retire_rows
 from frazil.maintain.jobs import (
     ExpireJob,
+    JobOutcome,
     LedgerJob,
     ManifestsJob,
     OrphansJob,
-    Outcome,
     RetentionJob,
 )
 from frazil.maintain.loading import load_facts
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
     from frazil.hooks import Clock, Randomness
-    from frazil.maintain.facts import TableFacts, TableHealth
+    from frazil.maintain.facts import TableHealth, UpkeepFacts
     from frazil.maintain.jobs import Job
     from frazil.maintain.table_set import KeptTable
     from frazil.model.policy import JobKind
     from frazil.model.table_name import TableName
 
     # Performs a job of one type on its table.
-    JobRunner: TypeAlias = Callable[..., Outcome]
+    JobRunner: TypeAlias = Callable[..., JobOutcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Maintainer:
         self._clock = clock or SystemClock()
         self._randomness = randomness or SystemRandomness()
         # As of the last look at each table: most have the same head at the next one.
-        self._known: dict[TableName, TableFacts] = {}
+        self._known: dict[TableName, UpkeepFacts] = {}
         self._runners: dict[type, JobRunner] = {
             ExpireJob: run_expiry,
             ManifestsJob: run_manifests,
@@ -80,7 +80,7 @@ class Maintainer:
             **(also or {}),
         }
 
-    def load_facts(self, kept: KeptTable) -> TableFacts | None:
+    def load_facts(self, kept: KeptTable) -> UpkeepFacts | None:
         """The table as it is; None if it does not exist or is not ours to look after."""
         facts = load_facts(self._lake, kept, self._known.pop(kept.name, None))
         if facts is not None:
@@ -109,8 +109,8 @@ class Maintainer:
 
     def perform(
         self, plan: UpkeepPlan, *, stop: Callable[[], bool] = lambda: False
-    ) -> Iterator[Outcome]:
-        """The jobs one by one, until told to stop; raises what a job fails with."""
+    ) -> Iterator[JobOutcome]:
+        """The jobs one by one, until a stop is requested; raises what a job fails with."""
         for job in plan.jobs:
             if stop():
                 return
@@ -118,12 +118,12 @@ class Maintainer:
             outcome = self._runners[type(job)](self._lake.open(job.table), job)
             yield replace(outcome, seconds=self._clock.monotonic() - began)
 
-    def _run_ledger(self, table: LakeTable, job: LedgerJob) -> Outcome:
+    def _run_ledger(self, table: LakeTable, job: LedgerJob) -> JobOutcome:
         try:
             retired = retire_rows(table, job.before, clock=self._clock, randomness=self._randomness)
         except CommitConflictError:
-            return Outcome(job=job, is_done=False)
-        return Outcome(
+            return JobOutcome(job=job, is_done=False)
+        return JobOutcome(
             job=job,
             files_removed=retired.files,
             bytes_removed=retired.bytes,

@@ -15,7 +15,7 @@ from frazil.codec.key_index.head import read_head
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import StorageError
 from frazil.hooks import Failpoint, failpoint
-from frazil.maintain.jobs import Outcome
+from frazil.maintain.jobs import JobOutcome
 from frazil.maintain.loading import ORPHANS_PROPERTY
 from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.telemetry.logs import get_logger
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from frazil.clients.iceberg.file_system import StoredFile
+    from frazil.clients.iceberg.file_system import ListedFile
     from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.clients.iceberg.table import LakeTable
     from frazil.clients.iceberg.upkeep import MetadataFacts, TableUpkeep
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# What is written in each of them; a file of another kind is somebody's, and stays.
+# What is written in each of them; a file of another kind is not ours, and stays.
 _FOLDERS = {
     "data": (".parquet", ".avro", ".orc", ".puffin"),
     "metadata": (".avro", ".metadata.json", ".metadata.json.gz", ".stats", ".puffin", ".parquet"),
@@ -43,7 +43,7 @@ _THREADS = 16
 _AT_ONCE = 100_000
 
 
-def run_orphans(table: LakeTable, job: OrphansJob, *, now: Callable[[], datetime]) -> Outcome:
+def run_orphans(table: LakeTable, job: OrphansJob, *, now: Callable[[], datetime]) -> JobOutcome:
     """List, compare, remove, and write down when; a kill leaves the rest for the next time."""
     inputs = InputFiles(dict(table.load_write_target().io_properties))
     outputs = OutputFiles(dict(table.load_write_target().io_properties))
@@ -62,18 +62,18 @@ def run_orphans(table: LakeTable, job: OrphansJob, *, now: Callable[[], datetime
     failpoint(Failpoint.MAINTAIN_REMOVED)
     upkeep.note({ORPHANS_PROPERTY: now().isoformat()})
     table.show_latest()
-    return Outcome(job=job, files_removed=removed, bytes_removed=freed)
+    return JobOutcome(job=job, files_removed=removed, bytes_removed=freed)
 
 
-def _candidates(inputs: InputFiles, location: str, limit: float) -> Iterator[StoredFile]:
+def _candidates(inputs: InputFiles, location: str, limit: float) -> Iterator[ListedFile]:
     for folder, endings in _FOLDERS.items():
         for each in inputs.iter_tree(f"{location}/{folder}"):
             if each.modified < limit and each.location.endswith(endings):
                 yield each
 
 
-def _chunks(files: Iterable[StoredFile]) -> Iterator[list[StoredFile]]:
-    chunk: list[StoredFile] = []
+def _chunks(files: Iterable[ListedFile]) -> Iterator[list[ListedFile]]:
+    chunk: list[ListedFile] = []
     for each in files:
         chunk.append(each)
         if len(chunk) >= _AT_ONCE:
@@ -83,7 +83,7 @@ def _chunks(files: Iterable[StoredFile]) -> Iterator[list[StoredFile]]:
         yield chunk
 
 
-def _unnamed(upkeep: TableUpkeep, candidates: Sequence[StoredFile]) -> list[StoredFile]:
+def _unnamed(upkeep: TableUpkeep, candidates: Sequence[ListedFile]) -> list[ListedFile]:
     """Those of the files that neither the metadata nor any manifest names."""
     metadata = upkeep.load_metadata()
     # The summary names an index whose statistics another tool has replaced.
@@ -107,7 +107,7 @@ def _heads(snapshots: Iterable[SnapshotFacts]) -> Iterator[str]:
 
 def _unnamed_runs(
     inputs: InputFiles, metadata: MetadataFacts, location: str, limit: float
-) -> list[StoredFile]:
+) -> list[ListedFile]:
     """Runs of the key index that no index of a listed snapshot names.
 
     A run is in the indexes of consecutive snapshots: one that is older than the oldest snapshot of
@@ -146,7 +146,7 @@ def _unnamed_runs(
     return [each for each in old if _name(each.location) not in named]
 
 
-def _remove(outputs: OutputFiles, files: Sequence[StoredFile]) -> int:
+def _remove(outputs: OutputFiles, files: Sequence[ListedFile]) -> int:
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(outputs.remove, (each.location for each in files)):
             failpoint(Failpoint.MAINTAIN_REMOVED)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from frazil.maintain.facts import TableRole
+from frazil.maintain.facts import KeptRole
 from frazil.maintain.jobs import (
     CompactJob,
     ExpireJob,
@@ -25,7 +25,7 @@ from frazil.model.humanize import counted, duration, size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from frazil.maintain.facts import DataFileFacts, TableFacts
+    from frazil.maintain.facts import DataFileFacts, UpkeepFacts
     from frazil.maintain.jobs import Job
     from frazil.maintain.settings import CompactSettings, UpkeepSettings
 
@@ -42,7 +42,7 @@ MOST_STATE_COMMITS = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def plan_jobs(facts: TableFacts, settings: UpkeepSettings, now: datetime) -> tuple[Job, ...]:
+def plan_jobs(facts: UpkeepFacts, settings: UpkeepSettings, now: datetime) -> tuple[Job, ...]:
     """The jobs of one table, in the order in which they help each other.
 
     No two of them name the same file. Expiry comes after what makes files superfluous.
@@ -62,7 +62,7 @@ def plan_jobs(facts: TableFacts, settings: UpkeepSettings, now: datetime) -> tup
 
 
 def _plan_compaction(
-    facts: TableFacts, settings: CompactSettings, removed: set[str]
+    facts: UpkeepFacts, settings: CompactSettings, removed: set[str]
 ) -> Iterator[CompactJob]:
     groups: defaultdict[tuple[int, str], list[DataFileFacts]] = defaultdict(list)
     for each in facts.files:
@@ -133,7 +133,7 @@ def _portions(files: Iterable[DataFileFacts], most: int) -> Iterator[list[DataFi
 
 
 def _compact_job(
-    facts: TableFacts,
+    facts: UpkeepFacts,
     spec_id: int,
     partition: str,
     files: Sequence[DataFileFacts],
@@ -163,9 +163,9 @@ def _job_file(file: DataFileFacts) -> JobFile:
 
 
 def _plan_retention(
-    facts: TableFacts, settings: UpkeepSettings, now: datetime
+    facts: UpkeepFacts, settings: UpkeepSettings, now: datetime
 ) -> tuple[RetentionJob, ...]:
-    if facts.role is not TableRole.CHANGELOG or settings.retain is None or not facts.merged:
+    if facts.role is not KeptRole.CHANGELOG or settings.retain is None or not facts.merged:
         return ()
     merged = merged_by_all(facts)
     if merged is None:
@@ -192,7 +192,7 @@ def _plan_retention(
     )
 
 
-def merged_by_all(facts: TableFacts) -> int | None:
+def merged_by_all(facts: UpkeepFacts) -> int | None:
     """The data sequence number that every mirror has merged; None if one may need everything."""
     found = [each.sequence for each in facts.merged]
     known = [each for each in found if each is not None]
@@ -200,13 +200,13 @@ def merged_by_all(facts: TableFacts) -> int | None:
 
 
 def lagging_mirrors(
-    facts: TableFacts, settings: UpkeepSettings, now: datetime
+    facts: UpkeepFacts, settings: UpkeepSettings, now: datetime
 ) -> tuple[tuple[str, float], ...]:
     """Mirrors whose changes are older than the retention and stay for them alone, and how old.
 
     One that never merged lags since the oldest file. A mirror without waiting changes lags not.
     """
-    if facts.role is not TableRole.CHANGELOG or settings.retain is None:
+    if facts.role is not KeptRole.CHANGELOG or settings.retain is None:
         return ()
     found = []
     for each in facts.merged:
@@ -218,9 +218,9 @@ def lagging_mirrors(
 
 
 def _plan_ledger(
-    facts: TableFacts, settings: UpkeepSettings, now: datetime
+    facts: UpkeepFacts, settings: UpkeepSettings, now: datetime
 ) -> tuple[LedgerJob, ...]:
-    if facts.role is not TableRole.LEDGER:
+    if facts.role is not KeptRole.LEDGER:
         return ()
     before = _EPOCH if settings.retain is None else now - settings.retain
     limit = _milliseconds(before) - _milliseconds(_EPOCH + LEDGER_SLACK)
@@ -243,7 +243,7 @@ def _plan_ledger(
     )
 
 
-def _plan_manifests(facts: TableFacts, settings: UpkeepSettings) -> tuple[ManifestsJob, ...]:
+def _plan_manifests(facts: UpkeepFacts, settings: UpkeepSettings) -> tuple[ManifestsJob, ...]:
     # Those that are large, or of an earlier partitioning, would stay as they are.
     if facts.manifests <= settings.max_manifests or (
         facts.small_manifests <= settings.max_manifests // 2
@@ -261,7 +261,7 @@ def _plan_manifests(facts: TableFacts, settings: UpkeepSettings) -> tuple[Manife
 
 
 def _plan_expiry(
-    facts: TableFacts, settings: UpkeepSettings, now: datetime
+    facts: UpkeepFacts, settings: UpkeepSettings, now: datetime
 ) -> tuple[ExpireJob, ...]:
     if facts.is_shared:
         return ()
@@ -281,11 +281,11 @@ def _plan_expiry(
     )
 
 
-def kept_snapshots(facts: TableFacts, settings: UpkeepSettings, now: datetime) -> frozenset[int]:
+def kept_snapshots(facts: UpkeepFacts, settings: UpkeepSettings, now: datetime) -> frozenset[int]:
     """The snapshots that stay: young ones, the newest, and what anybody still needs.
 
-    Of a snapshot that is needed all that follow it stay too: history is walked by parents, and a
-    merge reads every snapshot after the last one merged.
+    Of a snapshot that is needed all that follow it stay too: history leads from parent to parent,
+    and a merge reads every snapshot after the last one merged.
     """
     line = facts.line
     parents = {each.id: each.parent for each in facts.snapshots}
@@ -308,7 +308,7 @@ def kept_snapshots(facts: TableFacts, settings: UpkeepSettings, now: datetime) -
 
 
 def _plan_orphans(
-    facts: TableFacts, settings: UpkeepSettings, now: datetime
+    facts: UpkeepFacts, settings: UpkeepSettings, now: datetime
 ) -> tuple[OrphansJob, ...]:
     if facts.is_shared:
         return ()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.clients.iceberg.commit.upkeep_commit import FileRemoval
 from frazil.errors import CommitConflictError
-from frazil.maintain.jobs import Outcome
+from frazil.maintain.jobs import JobOutcome
 from frazil.model.table_facts import TRIMMED_PROPERTY, trimmed_through
 
 if TYPE_CHECKING:
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 _ATTEMPTS = 3
 
 
-def run_expiry(table: LakeTable, job: ExpireJob) -> Outcome:
+def run_expiry(table: LakeTable, job: ExpireJob) -> JobOutcome:
     """Expire the snapshots of the job and nothing else."""
     removed = table.upkeep().expire(job.snapshots)
     table.show_latest()
-    return Outcome(job=job, snapshots_removed=len(job.snapshots), files_removed=removed)
+    return JobOutcome(job=job, snapshots_removed=len(job.snapshots), files_removed=removed)
 
 
-def run_manifests(table: LakeTable, job: ManifestsJob) -> Outcome:
+def run_manifests(table: LakeTable, job: ManifestsJob) -> JobOutcome:
     """Rewrite the manifests; a merge takes it for a compaction."""
     replaced = table.upkeep().rewrite_manifests()
     table.show_latest()
-    return Outcome(job=job, files_removed=replaced, bytes_read=job.cost_bytes)
+    return JobOutcome(job=job, files_removed=replaced, bytes_read=job.cost_bytes)
 
 
-def run_retention(table: LakeTable, job: RetentionJob) -> Outcome:
+def run_retention(table: LakeTable, job: RetentionJob) -> JobOutcome:
     """Remove the job's files as one delete snapshot, which the merge recognises by its files.
 
     Rows older than what every mirror has merged are not read again. What was removed is written
@@ -43,7 +43,7 @@ def run_retention(table: LakeTable, job: RetentionJob) -> Outcome:
         live = () if state.head is None else table.load_live_files(state.head.id)
         files = [each for each in live if each.location in wanted and each.sequence <= job.merged]
         if not files:
-            return Outcome(job=job, is_done=attempt == 0)
+            return JobOutcome(job=job, is_done=attempt == 0)
         highest = max(each.sequence for each in files)
         trimmed = max(highest, trimmed_through(state.properties) or 0)
         removal = FileRemoval(
@@ -56,10 +56,10 @@ def run_retention(table: LakeTable, job: RetentionJob) -> Outcome:
         except CommitConflictError:
             continue
         table.show_latest()
-        return Outcome(
+        return JobOutcome(
             job=job,
             files_removed=len(files),
             bytes_removed=sum(each.size for each in files),
             rows_removed=sum(each.rows for each in files),
         )
-    return Outcome(job=job, is_done=False)
+    return JobOutcome(job=job, is_done=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from frazil.maintain.facts import TableRole
+    from frazil.maintain.facts import KeptRole
     from frazil.maintain.settings import UpkeepSettings
     from frazil.model.table_name import TableName
 
@@ -16,6 +16,6 @@ class KeptTable:
     """One table; ``mirrors`` are all that merge from it, if it is a changelog."""
 
     name: TableName
-    role: TableRole
+    role: KeptRole
     settings: UpkeepSettings
     mirrors: tuple[TableName, ...] = ()

@@ -32,6 +32,7 @@ from frazil.pipeline.mergers import Mergers
 from frazil.pipeline.recording.recorders import IngestRecorder, Recorder
 from frazil.pipeline.status.lake_watch import LakeWatch
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
+from frazil.pipeline.tables.kept_tables import load_kept_tables
 from frazil.pipeline.tables.merge_settings import NOTHING_CAPTURED, merge_tables, retry_policy
 
 if TYPE_CHECKING:
@@ -166,7 +167,12 @@ def build_ingest_run(
 def build_maintain_run(
     context: RunContext, chosen: Sequence[str] = (), kinds: Collection[JobKind] = ()
 ) -> PipelineRun:
-    """Maintenance alone, of the tables that are chosen or of all."""
+    """Maintenance alone, of the tables that are chosen or of all.
+
+    Raises ConfigError for a name that is none of them.
+    """
+    if chosen:
+        load_kept_tables(Lake(context.session, context.config.catalog.name), context.config, chosen)
     loop = build_maintenance_loop(
         context.session,
         context.config,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frazil.clients.spark.session import Session
     from frazil.config import Config
     from frazil.maintain.compaction.landing_queue import LandingQueue
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from frazil.maintain.maintainer import UpkeepPlan
     from frazil.maintain.table_set import KeptTable
     from frazil.pipeline.loops.loop import StopRequest
@@ -61,7 +61,7 @@ class PipelineUpkeep:
             return plan
         return replace(plan, jobs=(*plan.jobs, *self._compacting().load_index_jobs(table)))
 
-    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[Outcome]:
+    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[JobOutcome]:
         """Its jobs, one by one."""
         with job_description(self._session, f"maintain {plan.table.name}"):
             yield from self._made().perform(plan, stop=stop)

@@ -47,6 +47,10 @@ class Ledger:
     def table_states(self) -> list[TableState]:
         return list(self.known.values())
 
+    def only_upkeep_since(self, since: SnapshotRef, _until: SnapshotRef | None = None) -> bool:
+        """Everything that is written here is of another process, or of ours."""
+        return since.id == self.commits
+
     def record(
         self,
         _entries: object,

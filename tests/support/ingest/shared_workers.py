@@ -39,6 +39,7 @@ from frazil.model.marker import (
 )
 from frazil.model.policy import OnWiden
 from frazil.model.schema.types import Primitive
+from frazil.model.table_facts import SnapshotOperation
 from frazil.pipeline.recovery import may_pass
 from frazil.sources.protocol import (
     ChangeColumn,
@@ -195,7 +196,11 @@ class MemoryLedger(Ledger):
             self._commits += 1
             self._marker = moved.written_by(SnapshotRef(self._commits, self._commits))
             summary = {STATES_KEY: str(len(table_states))}
-            self._snapshots.append(SimpleNamespace(id=self._commits, summary=summary))
+            self._snapshots.append(
+                SimpleNamespace(
+                    id=self._commits, summary=summary, operation=SnapshotOperation.APPEND
+                )
+            )
             self.history += table_states
             for each in table_states:
                 self._states[each.table] = each

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frazil.codec.deletes.deletion_vector import DeletionVector
 from frazil.maintain.compaction.layout import (
     RestoredRowsError,
-    RowLayout,
+    RewriteLayout,
     ScatteredRows,
     SourceRows,
 )
@@ -28,7 +28,7 @@ def vector(positions: set[int]) -> DeletionVector:
 
 
 @st.composite
-def rewrites(draw: DrawFn) -> tuple[RowLayout, list[DeletionVector | None], list[set[int]]]:
+def rewrites(draw: DrawFn) -> tuple[RewriteLayout, list[DeletionVector | None], list[set[int]]]:
     """A layout, what is deleted now, and what must be deleted in the new files."""
     sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
     then = [draw(st.sets(st.integers(0, size - 1))) for size in sizes]
@@ -61,7 +61,7 @@ def rewrites(draw: DrawFn) -> tuple[RowLayout, list[DeletionVector | None], list
         np.array([places[row][0] for row in rows], np.int32),
         np.array([places[row][1] for row in rows], np.int64),
     )
-    layout = RowLayout(
+    layout = RewriteLayout(
         tuple(SourceRows(f"f{at}", size, vector(then[at])) for at, size in enumerate(sizes)),
         tuple(targets),
         scattered if is_scattered else None,
@@ -71,7 +71,7 @@ def rewrites(draw: DrawFn) -> tuple[RowLayout, list[DeletionVector | None], list
 
 @given(rewrites())
 def test_a_row_is_deleted_in_the_new_files_exactly_if_it_was_deleted_later(
-    rewrite: tuple[RowLayout, list[DeletionVector | None], list[set[int]]],
+    rewrite: tuple[RewriteLayout, list[DeletionVector | None], list[set[int]]],
 ) -> None:
     layout, now, expected = rewrite
     found = [set(each.positions().tolist()) for each in layout.translate(now)]
@@ -80,7 +80,7 @@ def test_a_row_is_deleted_in_the_new_files_exactly_if_it_was_deleted_later(
 
 @given(rewrites())
 def test_the_translation_of_what_was_deleted_already_is_nothing(
-    rewrite: tuple[RowLayout, list[DeletionVector | None], list[set[int]]],
+    rewrite: tuple[RewriteLayout, list[DeletionVector | None], list[set[int]]],
 ) -> None:
     layout, _, _ = rewrite
     found = layout.translate([each.dead for each in layout.sources])
@@ -88,26 +88,26 @@ def test_the_translation_of_what_was_deleted_already_is_nothing(
 
 
 def test_a_row_that_came_back_is_not_in_the_new_files() -> None:
-    layout = RowLayout((SourceRows("f", 3, vector({1})),), (2,))
+    layout = RewriteLayout((SourceRows("f", 3, vector({1})),), (2,))
     with pytest.raises(RestoredRowsError):
         layout.translate([vector({0})])
 
 
 def test_a_delete_beyond_the_file_is_refused() -> None:
-    layout = RowLayout((SourceRows("f", 3, vector(set())),), (3,))
+    layout = RewriteLayout((SourceRows("f", 3, vector(set())),), (3,))
     with pytest.raises(RestoredRowsError):
         layout.translate([vector({7})])
 
 
 def test_new_files_have_all_rows_that_lived() -> None:
     with pytest.raises(ValueError, match="all rows that lived"):
-        RowLayout((SourceRows("f", 3, vector({1})),), (3,))
+        RewriteLayout((SourceRows("f", 3, vector({1})),), (3,))
 
 
 def test_a_million_late_deletes_are_translated_in_vectors() -> None:
     rows = 4_000_000
     dead = DeletionVector.from_positions(np.arange(0, rows, 20))
     late = dead.union(DeletionVector.from_positions(np.arange(0, rows, 4)))
-    layout = RowLayout((SourceRows("f", rows, dead),), (rows - rows // 20,))
+    layout = RewriteLayout((SourceRows("f", rows, dead),), (rows - rows // 20,))
     (found,) = layout.translate([late])
     assert found.cardinality == rows // 4 - rows // 20

@@ -89,3 +89,13 @@ def test_what_nobody_lands_any_more_is_cancelled(clock: ManualClock) -> None:
     queue.close()
     with pytest.raises(CancelledError):
         later.result()
+
+
+def test_what_waits_too_long_is_taken_back_once(clock: ManualClock) -> None:
+    queue = LandingQueue("t", clock=clock)
+    first, second = queue.put(succeed), queue.put(succeed)
+    assert queue.withdraw(second)
+    assert not queue.withdraw(second)
+    queue.land_next()
+    assert not queue.withdraw(first)
+    assert (first.result(), second.done()) == (DONE, False)

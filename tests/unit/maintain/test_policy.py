@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from frazil.maintain.facts import (
     DataFileFacts,
+    KeptRole,
     MergedThrough,
     RefFacts,
     SnapshotAge,
-    TableFacts,
-    TableRole,
+    UpkeepFacts,
 )
 from frazil.maintain.jobs import CompactJob, ExpireJob, RetentionJob
 from frazil.maintain.policy import kept_snapshots, lagging_mirrors, plan_jobs
@@ -56,20 +56,20 @@ def history(*ages: timedelta) -> tuple[SnapshotAge, ...]:
     )
 
 
-def table(**facts: object) -> TableFacts:
+def table(**facts: object) -> UpkeepFacts:
     given_facts: dict[str, object] = {
         "name": NAME,
-        "role": TableRole.MIRROR,
+        "role": KeptRole.MIRROR,
         "uuid": "u",
         "head": 1,
         "snapshots": history(timedelta(0)),
         "orphans_listed_at": NOW,
         **facts,
     }
-    return TableFacts(**given_facts)  # type: ignore[arg-type]
+    return UpkeepFacts(**given_facts)  # type: ignore[arg-type]
 
 
-def kinds(facts: TableFacts, settings: UpkeepSettings = SETTINGS) -> list[JobKind]:
+def kinds(facts: UpkeepFacts, settings: UpkeepSettings = SETTINGS) -> list[JobKind]:
     return [job.kind for job in plan_jobs(facts, settings, NOW)]
 
 
@@ -168,7 +168,7 @@ def test_snapshots_expire_by_age_but_for_the_newest_and_what_is_needed() -> None
         range(12, 41)
     )
     never = MergedThrough(mirror="public.m")
-    assert kinds(replace(facts, role=TableRole.CHANGELOG, merged=(never,))) == []
+    assert kinds(replace(facts, role=KeptRole.CHANGELOG, merged=(never,))) == []
     # A few are not worth a commit.
     assert kinds(table(head=12, snapshots=history(*[day * 2] * 1, *[timedelta(0)] * 11))) == []
     assert kinds(replace(facts, is_shared=True)) == []
@@ -190,7 +190,7 @@ def test_tags_branches_and_rolled_back_snapshots_are_respected() -> None:
     assert kept == {7, 100, 101, *range(21, 31)}
 
 
-def changelog(*merged: MergedThrough, newest: int = 4) -> TableFacts:
+def changelog(*merged: MergedThrough, newest: int = 4) -> UpkeepFacts:
     aged = [timedelta(days=20 - 4 * number) for number in range(newest)]
     files = tuple(
         DataFileFacts(
@@ -202,7 +202,7 @@ def changelog(*merged: MergedThrough, newest: int = 4) -> TableFacts:
         )
         for number, age in enumerate(aged, start=1)
     )
-    return table(role=TableRole.CHANGELOG, files=files, merged=merged)
+    return table(role=KeptRole.CHANGELOG, files=files, merged=merged)
 
 
 def test_merged_changes_are_removed_by_age_and_the_slower_mirror_decides() -> None:
@@ -221,7 +221,7 @@ def test_merged_changes_are_removed_by_age_and_the_slower_mirror_decides() -> No
     assert kinds(changelog(fast, unknown)) == []
     assert kinds(changelog()) == []
     assert kinds(changelog(fast), replace(SETTINGS, retain=None)) == []
-    assert kinds(replace(changelog(fast), role=TableRole.RECORDS)) == []
+    assert kinds(replace(changelog(fast), role=KeptRole.RECORDS)) == []
 
 
 def test_manifests_are_rewritten_when_there_are_too_many_that_can_be_put_together() -> None:
@@ -232,9 +232,9 @@ def test_manifests_are_rewritten_when_there_are_too_many_that_can_be_put_togethe
 
 
 def test_the_ledger_loses_old_batches_a_day_at_a_time_and_gathers_its_states() -> None:
-    def ledger(age: timedelta, commits: int = 0) -> TableFacts:
+    def ledger(age: timedelta, commits: int = 0) -> UpkeepFacts:
         file = DataFileFacts(location="1", bytes=10, records=1, written_at=at(age))
-        return table(role=TableRole.LEDGER, files=(file,), commits_since_states=commits)
+        return table(role=KeptRole.LEDGER, files=(file,), commits_since_states=commits)
 
     assert kinds(ledger(timedelta(days=7, hours=23))) == []
     assert kinds(ledger(timedelta(days=8, hours=1))) == [JobKind.RETENTION]

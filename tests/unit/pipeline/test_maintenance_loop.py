@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import StorageError
 from frazil.hooks import SystemClock
-from frazil.maintain.facts import TableHealth, TableRole
-from frazil.maintain.jobs import ExpireJob, Outcome
+from frazil.maintain.facts import KeptRole, TableHealth
+from frazil.maintain.jobs import ExpireJob, JobOutcome
 from frazil.maintain.maintainer import UpkeepPlan
 from frazil.maintain.settings import UpkeepSettings
 from frazil.maintain.table_set import KeptTable
@@ -31,7 +31,7 @@ HEALTH = TableHealth(
 
 def kept(name: str) -> KeptTable:
     table = TableName("lake", ("public",), name)
-    return KeptTable(name=table, role=TableRole.MIRROR, settings=UpkeepSettings())
+    return KeptTable(name=table, role=KeptRole.MIRROR, settings=UpkeepSettings())
 
 
 def job(table: KeptTable) -> ExpireJob:
@@ -57,11 +57,11 @@ class Scripted:
             raise StorageError("away")
         return UpkeepPlan(table=table, health=HEALTH, jobs=(job(table),) if left else ())
 
-    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[Outcome]:
+    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[JobOutcome]:
         assert not stop()
         for each in plan.jobs:
             self.todo[plan.table.name.table] -= 1
-            yield Outcome(job=each)
+            yield JobOutcome(job=each)
 
 
 def test_once_goes_on_until_no_table_needs_anything() -> None:
@@ -132,7 +132,7 @@ def test_a_process_that_may_not_work_does_not_look_and_a_new_interval_counts_at_
 
 
 class _Merges:
-    """A loop that ends when it is told."""
+    """A loop that ends on an event."""
 
     def __init__(self, until: threading.Event) -> None:
         self._until = until

@@ -11,7 +11,7 @@ from frazil.cli.results.plan_results import Planned, print_plan
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.errors import ConfigError, FrazilError
-from frazil.maintain.facts import TableRole
+from frazil.maintain.facts import KeptRole
 from frazil.merge.merger import Merger
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.maintenance import PipelineUpkeep
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frazil.sources.plan_facts import PlanFacts
 
 # Tables of the pipeline itself.
-_PIPELINE_ROLES = frozenset({TableRole.LEDGER, TableRole.DEAD_LETTERS})
+_PIPELINE_ROLES = frozenset({KeptRole.LEDGER, KeptRole.DEAD_LETTERS})
 
 
 def show_plans(tables: Sequence[str], invocation: Invocation, *, exit_code: bool) -> ExitCode:

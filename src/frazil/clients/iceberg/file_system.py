@@ -111,7 +111,7 @@ class _Connections:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class ListedFile:
     """A file in a store; ``modified`` is in seconds since the epoch."""
 
     location: str
@@ -226,7 +226,7 @@ class InputFiles:
             raise _unreadable(folder, error) from error
         return {each.base_name: each.size for each in found if each.type == pf.FileType.File}
 
-    def iter_tree(self, folder: str) -> Iterator[StoredFile]:
+    def iter_tree(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder, at any depth, one folder at a time; none without the folder."""
         store = self._connections.plan(folder.rstrip("/"))
         waiting = [store.path]
@@ -242,7 +242,7 @@ class InputFiles:
                 elif each.type == pf.FileType.File and each.mtime_ns is not None:
                     below = each.path.removeprefix(store.path).lstrip("/")
                     location = f"{folder.rstrip('/')}/{below}"
-                    yield StoredFile(location, each.size, each.mtime_ns / 1e9)
+                    yield ListedFile(location, each.size, each.mtime_ns / 1e9)
 
 
 def is_within(location: str, folders: Iterable[str]) -> bool:

@@ -21,7 +21,7 @@ from frazil.mirror.deleted_rows import load_many
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from frazil.clients.iceberg.file_system import InputFiles
     from frazil.codec.deletes.deletion_vector import DeletionVector
@@ -115,14 +115,15 @@ def land(rewrite: Rewrite, site: Site, retry: RetryPolicy | None = None) -> Land
 
 def _attempt(rewrite: Rewrite, site: Site) -> Landed | Abandoned:
     ground = site.load()
+    files = ground.files
     if ground.must_replace:
         # Where retention removed a file meanwhile, the others of its group stay as they are.
-        rewrite = replace(rewrite, groups=_complete(rewrite, ground))
+        rewrite = replace(rewrite, groups=_complete(rewrite, files))
     present = [
-        ground.files[source.location]
+        files[source.location]
         for group in rewrite.groups
         for source in group.layout.sources
-        if source.location in ground.files
+        if source.location in files
     ]
     reason = ground.refusal(rewrite)
     if reason is None and not present:
@@ -137,11 +138,11 @@ def _attempt(rewrite: Rewrite, site: Site) -> Landed | Abandoned:
     return _commit(rewrite, ground, present, late)
 
 
-def _complete(rewrite: Rewrite, ground: Ground) -> tuple[RewrittenGroup, ...]:
+def _complete(rewrite: Rewrite, files: Collection[str]) -> tuple[RewrittenGroup, ...]:
     return tuple(
         group
         for group in rewrite.groups
-        if all(source.location in ground.files for source in group.layout.sources)
+        if all(source.location in files for source in group.layout.sources)
     )
 
 

@@ -53,7 +53,7 @@ class ScatteredRows:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLayout:
+class RewriteLayout:
     """Old files in the order in which they were read, and the rows of each new file.
 
     Without ``scattered``, ranks fill one new file after the other.

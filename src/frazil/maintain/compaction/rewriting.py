@@ -18,7 +18,7 @@ from frazil.clients.spark.task_errors import (
     running_tasks,
 )
 from frazil.hooks import SystemClock, SystemRandomness
-from frazil.maintain.compaction.layout import RowLayout, ScatteredRows, SourceRows
+from frazil.maintain.compaction.layout import RewriteLayout, ScatteredRows, SourceRows
 from frazil.maintain.compaction.row_reading import read_live_rows
 from frazil.mirror.deleted_rows import load_many
 from frazil.model.key_index import IndexedFile
@@ -48,7 +48,7 @@ class RewriteGroup:
 class RewrittenGroup:
     """What a task wrote, and where the rows are that it moved."""
 
-    layout: RowLayout
+    layout: RewriteLayout
     files: tuple[WrittenFile, ...]
 
 
@@ -120,7 +120,7 @@ def rewrite_group(group: RewriteGroup) -> RewrittenGroup:
         raise
     sources = tuple(map(_source_rows, group.files, dead))
     targets = tuple(each.rows for each in files)
-    return RewrittenGroup(RowLayout(sources, targets, places.scattered(targets)), files)
+    return RewrittenGroup(RewriteLayout(sources, targets, places.scattered(targets)), files)
 
 
 def _source_rows(rewritten: RewrittenFile, dead: DeletionVector) -> SourceRows:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from frazil.hooks import Clock, Randomness
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from frazil.maintain.maintainer import UpkeepPlan
     from frazil.maintain.table_set import KeptTable
     from frazil.model.time_window import TimeWindow
@@ -41,7 +41,7 @@ class Upkeep(Protocol):
     def load_plan(self, table: KeptTable) -> UpkeepPlan | None:
         """What a table needs; None for one that is not ours."""
 
-    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[Outcome]:
+    def perform(self, plan: UpkeepPlan, *, stop: Callable[[], bool]) -> Iterator[JobOutcome]:
         """Its jobs, one by one."""
 
 
@@ -56,7 +56,7 @@ class MaintenanceLoop:
         stop: StopRequest,
         windows: Sequence[TimeWindow] = (),
         on_plan: Callable[[UpkeepPlan], object] = ignore,
-        on_outcome: Callable[[UpkeepPlan, Outcome], object] = ignore,
+        on_outcome: Callable[[UpkeepPlan, JobOutcome], object] = ignore,
         on_error: Callable[[str, Exception], object] = ignore,
         may_start: Callable[[], bool] = lambda: True,
         is_alive: Callable[[], bool] = lambda: True,

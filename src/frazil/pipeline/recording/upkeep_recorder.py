@@ -12,7 +12,7 @@ from frazil.telemetry import metric_names as ours
 from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from frazil.maintain.jobs import Outcome
+    from frazil.maintain.jobs import JobOutcome
     from frazil.maintain.maintainer import UpkeepPlan
     from frazil.pipeline.status.board import StatusBoard
     from frazil.telemetry.metrics import Metrics
@@ -63,7 +63,7 @@ class UpkeepRecorder:
             )
         )
 
-    def record_outcome(self, plan: UpkeepPlan, outcome: Outcome) -> None:
+    def record_outcome(self, plan: UpkeepPlan, outcome: JobOutcome) -> None:
         """A job that did not fail."""
         table, kind = str(plan.table.name), outcome.job.kind.value
         result = "ok" if outcome.is_done else "conflict"
@@ -90,11 +90,12 @@ class UpkeepRecorder:
         self._board.upkeep.record_done(table, kind)
 
     def record_error(self, table: str, error: Exception) -> None:
-        """A table that failed; the next look tries it again."""
+        """A table that failed, or without a name all of them; the next look tries again."""
         code = error.code if isinstance(error, errors.FrazilError) else None
         if code is not None:
             self._metrics.add(ours.ERRORS, code=code)
-        self._metrics.add(ours.MAINTENANCE_FAILURES, table=table)
         reason = error.reason if isinstance(error, errors.FrazilError) else type(error).__name__
         _log.warning("maintenance failed", table=table, code=code, reason=reason)
-        self._board.upkeep.record_problem(table, reason)
+        if table:
+            self._metrics.add(ours.MAINTENANCE_FAILURES, table=table)
+            self._board.upkeep.record_problem(table, reason)

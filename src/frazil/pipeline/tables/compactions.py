@@ -10,8 +10,8 @@ from frazil.maintain.compaction.compactor import RewriteOptions
 from frazil.maintain.compaction.index_runs import load_due_runs
 from frazil.maintain.compaction.landing import Landed
 from frazil.maintain.compaction.running import TableCompaction
-from frazil.maintain.facts import TableRole
-from frazil.maintain.jobs import CompactJob, IndexJob, Outcome
+from frazil.maintain.facts import KeptRole
+from frazil.maintain.jobs import CompactJob, IndexJob, JobOutcome
 from frazil.model.humanize import counted
 from frazil.pipeline.tables.captured_mirrors import ledger_name
 from frazil.pipeline.tables.merge_settings import load_merges
@@ -53,7 +53,7 @@ class Compactions:
 
     def load_index_jobs(self, table: KeptTable) -> tuple[IndexJob, ...]:
         """The upkeep that a mirror's index needs now."""
-        if table.role is not TableRole.MIRROR or not table.settings.enabled:
+        if table.role is not KeptRole.MIRROR or not table.settings.enabled:
             return ()
         _, settings = self._merge_of(table.name)
         due = () if settings is None else load_due_runs(self._lake, settings)
@@ -68,7 +68,7 @@ class Compactions:
             ),
         )
 
-    def _compact(self, table: LakeTable, job: CompactJob) -> Outcome:
+    def _compact(self, table: LakeTable, job: CompactJob) -> JobOutcome:
         del table
         files = {each.location for each in job.files}
         mirror, _ = self._merge_of(job.table)
@@ -80,11 +80,11 @@ class Compactions:
         try:
             report = self._compaction_of(job.table).compact(files, options)
         except CommitConflictError:
-            return Outcome(job=job, is_done=False)
+            return JobOutcome(job=job, is_done=False)
         rewrite, landing = report.rewrite, report.landing
         if rewrite is None or not isinstance(landing, Landed):
-            return Outcome(job=job, is_done=False)
-        return Outcome(
+            return JobOutcome(job=job, is_done=False)
+        return JobOutcome(
             job=job,
             files_added=landing.files_added,
             files_removed=landing.files_removed,
@@ -93,15 +93,15 @@ class Compactions:
             bytes_removed=landing.bytes_removed,
         )
 
-    def _merge_runs(self, table: LakeTable, job: IndexJob) -> Outcome:
+    def _merge_runs(self, table: LakeTable, job: IndexJob) -> JobOutcome:
         del table
         try:
             landing = self._compaction_of(job.table).merge_runs()
         except CommitConflictError:
-            return Outcome(job=job, is_done=False)
+            return JobOutcome(job=job, is_done=False)
         if not isinstance(landing, Landed):
-            return Outcome(job=job, is_done=False)
-        return Outcome(
+            return JobOutcome(job=job, is_done=False)
+        return JobOutcome(
             job=job,
             files_added=landing.files_added,
             bytes_read=landing.bytes_removed,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config import table_settings
 from frazil.errors import ConfigError
-from frazil.maintain.facts import TableRole
+from frazil.maintain.facts import KeptRole
 from frazil.maintain.settings import CompactSettings, UpkeepSettings
 from frazil.maintain.table_set import KeptTable
 from frazil.model.policy import Forever
@@ -48,13 +48,13 @@ def load_kept_tables(
     found += [
         KeptTable(
             name=name,
-            role=TableRole.RECORDS,
-            settings=upkeep_settings(_maintenance(config, str(name)), TableRole.RECORDS),
+            role=KeptRole.RECORDS,
+            settings=upkeep_settings(_maintenance(config, str(name)), KeptRole.RECORDS),
         )
         for name in captured.without.values()
     ]
     if config.source is not None:
-        own = ((ledger_name, TableRole.LEDGER), (dead_letters_name, TableRole.DEAD_LETTERS))
+        own = ((ledger_name, KeptRole.LEDGER), (dead_letters_name, KeptRole.DEAD_LETTERS))
         found += [
             KeptTable(
                 name=name(config), role=role, settings=upkeep_settings(config.maintenance, role)
@@ -72,15 +72,15 @@ def _mirrored(config: Config, changelogs: dict[str, TableName]) -> list[KeptTabl
     for mirror, changelog in changelogs.items():
         maintenance = _maintenance(config, mirror)
         name = parse_table_name(mirror, catalog=catalog)
-        role = TableRole.MIRROR
+        role = KeptRole.MIRROR
         found.append(KeptTable(name=name, role=role, settings=upkeep_settings(maintenance, role)))
         readers.setdefault(changelog, []).append(name)
         settings.setdefault(changelog, maintenance)
     found += [
         KeptTable(
             name=changelog,
-            role=TableRole.CHANGELOG,
-            settings=upkeep_settings(settings[changelog], TableRole.CHANGELOG),
+            role=KeptRole.CHANGELOG,
+            settings=upkeep_settings(settings[changelog], KeptRole.CHANGELOG),
             mirrors=tuple(mirrors),
         )
         for changelog, mirrors in readers.items()
@@ -92,14 +92,14 @@ def _maintenance(config: Config, mirror: str) -> Maintenance:
     return table_settings(config, mirror).maintenance
 
 
-def upkeep_settings(maintenance: Maintenance, role: TableRole) -> UpkeepSettings:
+def upkeep_settings(maintenance: Maintenance, role: KeptRole) -> UpkeepSettings:
     """What the document says about tables of this role."""
     compact, snapshots = maintenance.compact, maintenance.snapshots
-    is_compacted = role is not TableRole.CHANGELOG or maintenance.changelog.compact
+    is_compacted = role is not KeptRole.CHANGELOG or maintenance.changelog.compact
     retain: timedelta | Forever = Forever.FOREVER
-    if role is TableRole.CHANGELOG:
+    if role is KeptRole.CHANGELOG:
         retain = maintenance.changelog.retain
-    elif role is TableRole.LEDGER:
+    elif role is KeptRole.LEDGER:
         retain = maintenance.ledger.retain
     return UpkeepSettings(
         enabled=maintenance.enabled,
