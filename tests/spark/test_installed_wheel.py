@@ -109,12 +109,12 @@ def test_the_wheel_mirrors_a_database_in_an_empty_folder_without_a_network(
     versions = json.loads(elsewhere.frazil("version", "-o", "json"))
     assert versions["frazil"] == __version__
 
-    told = json.loads(
+    printed = json.loads(
         elsewhere.frazil(
             "setup", "--offline", str(prepared_folder(tmp_path / "prepared")), "-o", "json"
         )
     )
-    assert told["jars"]["folder"] == str(tmp_path / "cache" / "jars")
+    assert printed["jars"]["folder"] == str(tmp_path / "cache" / "jars")
     elsewhere.frazil("init", "--pipeline", "elsewhere")
     assert "nothing must be fixed" in elsewhere.frazil("check")
     elsewhere.frazil("run", "--once")
