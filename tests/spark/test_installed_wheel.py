@@ -119,7 +119,4 @@ def test_the_wheel_mirrors_a_database_in_an_empty_folder_without_a_network(
     assert "nothing must be fixed" in elsewhere.frazil("check")
     elsewhere.frazil("run", "--once")
     assert "public.item" in elsewhere.frazil("verify")
-    # All that it leaves is in the folder.
-    assert sorted(path.name for path in elsewhere.folder.iterdir() if path.is_dir()) == [
-        "cache", "dist", "lake", "spool", "venv",
-    ]  # fmt: skip
+    assert (elsewhere.folder / "lake" / "public").is_dir()
