@@ -26,7 +26,8 @@ help: ## Show this list
 setup: ## Install everything into .venv and the machine's cache
 	@$(PYTHON) tools/bootstrap.py
 
-demo: setup ## Run the tour on embedded services and prove the result
+demo: ## Run the tour on embedded services and prove the result
+	@$(PYTHON) tools/bootstrap.py demo
 	@$(BIN)/frazil demo
 
 # The checks leave a core idle, which makes what the tests need meanwhile.

@@ -40,16 +40,20 @@ class SetupError(Exception):
 
 
 def main() -> int:
-    """Do what is still to be done; print a line per step that takes time."""
+    """Do what is still to be done; print a line per step that takes time.
+
+    ``bootstrap.py demo`` leaves out what only development needs.
+    """
+    lock = "demo.lock" if sys.argv[1:] == ["demo"] else "all.lock"
     try:
         require_python()
         TOOLS.mkdir(exist_ok=True)
         LOG.write_text("", encoding="utf-8")
-        wanted = fingerprint()
-        if not STAMP.is_file() or STAMP.read_text(encoding="utf-8") != wanted:
-            uv = find_uv()
-            install_environment(uv)
-            STAMP.write_text(wanted, encoding="utf-8")
+        # Everything is enough for the demo, too.
+        enough = {fingerprint(lock), fingerprint("all.lock")}
+        if not STAMP.is_file() or STAMP.read_text(encoding="utf-8") not in enough:
+            install_environment(find_uv(), lock)
+            STAMP.write_text(fingerprint(lock), encoding="utf-8")
         provide_java_and_jars()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
@@ -74,10 +78,10 @@ def require_python() -> None:
         raise SetupError("frazil runs on Linux and macOS only.")
 
 
-def fingerprint() -> str:
+def fingerprint(lock: str) -> str:
     """Changes whenever what must be installed, or for which Python, changes."""
-    digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
-    for file in (ROOT / "pyproject.toml", LOCKS / "build.lock", LOCKS / "all.lock"):
+    digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode() + lock.encode())
+    for file in (ROOT / "pyproject.toml", LOCKS / "build.lock", LOCKS / lock):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -102,8 +106,8 @@ def find_uv() -> str:
     return str(local)
 
 
-def install_environment(uv: str) -> None:
-    """Bring .venv to exactly the locked packages, and frazil itself as a link to this checkout."""
+def install_environment(uv: str, lock: str) -> None:
+    """Bring .venv to exactly the packages of a lock, with frazil as a link to this checkout."""
     say("installing the locked packages into .venv (about a minute the first time)")
     STAMP.unlink(missing_ok=True)
     if not is_current(PYTHON):
@@ -122,7 +126,7 @@ def install_environment(uv: str) -> None:
     # Compiled once here instead of at every start of every Spark worker.
     thorough = ("--no-build-isolation", "--compile-bytecode", "--require-hashes")
     run(
-        [*pip, "sync", *target, *thorough, str(LOCKS / "all.lock")],
+        [*pip, "sync", *target, *thorough, str(LOCKS / lock)],
         "the packages were not installed",
     )
     itself = ("--no-deps", "--no-build-isolation", "--offline", "--editable", str(ROOT))

@@ -26,6 +26,9 @@ def main() -> int:
     compile_lock(everything, project, *extras, "--upgrade")
     # Constrained by the first, so that the two can never disagree.
     compile_lock(LOCKS / "build.lock", "--group", "build", "--constraint", str(everything))
+    # What `make demo` needs: the services, and what installs frazil itself.
+    demo = (project, "--extra", "demo", "--group", "build", "--constraint", str(everything))
+    compile_lock(LOCKS / "demo.lock", *demo)
     # What the image runs: no demo, no tools.
     production = (project, "--extra", "otel", "--constraint", str(everything))
     compile_lock(LOCKS / "production.lock", *production)

