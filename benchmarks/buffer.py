@@ -148,10 +148,7 @@ class _Contest:
     def _run_bare(self, first: int, last: int) -> None:
         count = self.source.connections
         bounds = [first + (last + 1 - first) * at // count for at in range(count + 1)]
-        copies = [
-            _RANGE.format(low=low, high=high - 1)
-            for low, high in pairwise(bounds)
-        ]
+        copies = [_RANGE.format(low=low, high=high - 1) for low, high in pairwise(bounds)]
         programs = [("psql", "-Xq", "-c", each) for each in copies]
         _, usage = measure_call(lambda: self.source.run_programs(*programs))
         self.bare.append(usage)

@@ -34,7 +34,8 @@ CRASHES = (
     "ingest.planned=error@1",
     "ingest.written=error@1",
     "ingest.committed=error@1",
-    "ingest.committed=error@3",
+    # The two that are left.
+    "ingest.committed=error@2",
     "ingest.recorded=error@1",
 )
 
@@ -177,7 +178,13 @@ def test_odd_events_are_rows_or_letters_and_in_the_order_of_their_positions(
             Written(table="odd", operation="UPDATE", lsn="0/F", after={"id": 1, "version": 9}),
             Written(table="odd", operation="DELETE", lsn="0/11", key={"id": 2}),
             Written(table="odd", operation="DELETE", lsn="0/12", before={"id": 3}),
-            insert(4, "0/13", document=large, deep=json.loads(deep)),
+            Written(
+                table="odd",
+                operation="INSERT",
+                lsn="0/13",
+                # Python's own parser does not go so deep.
+                after=f'{{"id": 4, "document": {json.dumps(large)}, "deep": {deep}}}',
+            ),
             exact_number(5, "0/14", "number", str(2**63)),
             exact_number(6, "0/15", "fresh", thirty),
             exact_number(7, "0/16", "fresh", "0.10"),

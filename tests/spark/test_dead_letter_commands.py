@@ -441,6 +441,7 @@ def test_the_command_says_what_became_of_each_letter(replays: Replays, command: 
     assert done == {
         "letters": [first.id, last.id],
         "appended": [first.id, last.id],
+        "pending": [],
         "rejected": [],
         "waiting": [],
         "applied": True,

@@ -114,7 +114,10 @@ class BufferSubject:
 
     def reject(self, table: str, payload: bytes) -> None:
         """An event whose key is no number; the payload is in it."""
-        values = {"id": "no number", "note": payload.decode("latin-1").replace("\0", "")}
+        values: dict[str, object] = {
+            "id": "no number",
+            "note": payload.decode("latin-1").replace("\0", ""),
+        }
         with psycopg.connect(self.database.dsn.get_secret_value()) as connection:
             connection.execute(INSERT, self._event(table, "INSERT", None, values))
 

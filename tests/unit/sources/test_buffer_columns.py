@@ -89,7 +89,11 @@ def test_a_type_widens_where_iceberg_does_and_never_flips() -> None:
         ),
         key=(1,),
     )
-    wider = {"id": Primitive.LONG, "total": Decimal(20, 2), "name": Primitive.STRING}
+    wider: dict[str, Scalar] = {
+        "id": Primitive.LONG,
+        "total": Decimal(20, 2),
+        "name": Primitive.STRING,
+    }
     grown = grow_shape(known, KnownColumns(types=wider, key=("name",)), (), settings_of())
     assert types(grown.shape) == {
         "id": Primitive.LONG,

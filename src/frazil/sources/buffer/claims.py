@@ -93,13 +93,12 @@ _OPEN: Final = """
     where pipeline = %(pipeline)s and batch > %(after)s
     order by batch, schema_name, table_name, source_id
 """
-# A run has no ids but those of the batch.
+# By single ids: a join by ranges may be turned round, and go through all events there are.
 _MARK: Final = """
     update {events} as event set processed_at = now()
-    from {claimed_tables} as claimed
-    cross join lateral unnest(claimed.first_ids, claimed.last_ids) as run (first_id, last_id)
-    where claimed.pipeline = %(pipeline)s and claimed.batch <= %(batch)s
-        and event.id between run.first_id and run.last_id and event.processed_at is null
+    from {claims} as claim
+    where claim.pipeline = %(pipeline)s and claim.batch <= %(batch)s
+        and event.id = claim.event_id and event.processed_at is null
 """
 _FORGET: Final = """
     delete from {claimed_tables} where pipeline = %(pipeline)s and batch <= %(batch)s
@@ -224,6 +223,7 @@ class Claims:
         relations = self.relations
         names = {
             "events": relations.events,
+            "claims": relations.claims,
             "claimed_tables": relations.claimed_tables,
             "seen_tables": relations.seen_tables,
             "pipelines": relations.pipelines,

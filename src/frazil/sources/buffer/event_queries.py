@@ -64,15 +64,18 @@ class ClaimedEvents:
     last_id: int
 
     def joined(self) -> str:
-        """From the claim to the events: each of them once, found by its id."""
+        """From the claim to the events, in this order: each of them once, found by its id."""
         lowest, highest = int(self.first_id), int(self.last_id)
         return f"""
             from {self.relations.claimed_tables} as claimed
             cross join lateral unnest(claimed.first_ids, claimed.last_ids)
                 as run (first_id, last_id)
-            join {self.relations.events} as event
-                on event.id >= greatest(run.first_id, {lowest})
-                and event.id <= least(run.last_id, {highest})
+            cross join lateral (
+                select event.* from {self.relations.events} as event
+                where event.id >= greatest(run.first_id, {lowest})
+                    and event.id <= least(run.last_id, {highest})
+                offset 0
+            ) as event
             cross join lateral ({_IMAGE}) as image
             where claimed.pipeline = {quote_literal(self.pipeline)}
                 and claimed.batch = {int(self.batch)}
@@ -80,7 +83,7 @@ class ClaimedEvents:
                 and claimed.schema_name = {quote_literal(self.schema)}
                 and claimed.table_name = {quote_literal(self.name)}
                 and run.last_id >= {lowest} and run.first_id <= {highest}
-        """
+        """  # noqa: S608 - names and literals are quoted, numbers are numbers
 
 
 @dataclass(frozen=True, slots=True)

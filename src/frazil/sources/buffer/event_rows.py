@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.codec.pgcopy.fields import split_fields
 from frazil.codec.pgcopy.values import Wire, convert_binary
+from frazil.codec.pgtext.grammar import octets
 from frazil.model.change import Operation
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.types import ColumnPlan, Form
@@ -176,10 +177,9 @@ class RowBuilder:
         count, width = len(missing), len(self._shape.columns)
         if missing.null_count == count:
             return pa.nulls(count, UNCHANGED_TYPE)
-        text = missing.drop_null()
-        digits = np.frombuffer("".join(text.to_pylist()).encode(), np.uint8).reshape(-1, width)
+        _, digits = octets(missing.drop_null())
         is_key = np.isin([each.number for each in self._shape.columns], self._shape.key)
-        absent = (digits == _ABSENT) & ~is_key
+        absent = (digits.reshape(-1, width) == _ABSENT) & ~is_key
         lengths = np.zeros(count, np.int64)
         lengths[_mask(missing.is_valid())] = absent.sum(axis=1)
         numbers = np.array([each.number for each in self._shape.columns], np.int32)
