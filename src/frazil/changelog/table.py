@@ -290,12 +290,18 @@ def _load_retention(
     version: TableVersion, history: Sequence[SnapshotFacts], after: int | None
 ) -> Mapping[int, int]:
     return {
-        each.id: version.load_removed_sequence(each.id)
+        each.id: _load_removed(version, each)
         for each in history
         if each.operation is SnapshotOperation.DELETE
         and each.id != after
         and not _deletes_rows(each)
     }
+
+
+def _load_removed(version: TableVersion, snapshot: SnapshotFacts) -> int:
+    """The highest data sequence number that it removed; our own retention has written it down."""
+    known = trimmed_through(snapshot.summary)
+    return version.load_removed_sequence(snapshot.id) if known is None else known
 
 
 def _load_schemas(version: TableVersion, history: Sequence[SnapshotFacts]) -> Mapping[int, Schema]:

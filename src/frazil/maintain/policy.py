@@ -39,6 +39,8 @@ _MOST_REMOVED = 20_000
 LEDGER_SLACK = timedelta(days=1)
 # A start reads the states of so many commits at most: a few hours of them.
 MOST_STATE_COMMITS = 1_000
+# A table of now has no files that are old.
+_NEW_TABLE = timedelta(hours=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -315,9 +317,9 @@ def _plan_orphans(
     listed = facts.orphans_listed_at
     if listed is not None and now - listed < settings.orphan_interval:
         return ()
-    # A table of today has none that are old.
-    fresh = _milliseconds(now - min(settings.orphan_interval, settings.keep_snapshots / 2))
-    if listed is None and all(each.committed_at > fresh for each in facts.snapshots):
+    times = [each.committed_at for each in facts.snapshots]
+    times += [each.written_at for each in facts.files]
+    if listed is None and min(times, default=0) > _milliseconds(now - _NEW_TABLE):
         return ()
     since = "" if listed is None else f" for {duration((now - listed).total_seconds())}"
     return (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.clients.iceberg.commit.upkeep_commit import FileRemoval
 from frazil.errors import CommitConflictError
 from frazil.maintain.jobs import JobOutcome
-from frazil.model.table_facts import TRIMMED_PROPERTY, trimmed_through
+from frazil.model.table_facts import TRIMMED_PROPERTY, UPKEEP_KEY, trimmed_through
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
@@ -48,7 +48,8 @@ def run_retention(table: LakeTable, job: RetentionJob) -> JobOutcome:
         trimmed = max(highest, trimmed_through(state.properties) or 0)
         removal = FileRemoval(
             removed=tuple(each.descriptor for each in files),
-            job=job.kind.value,
+            # The merge learns from it how old the files were, without listing them.
+            summary={UPKEEP_KEY: job.kind.value, TRIMMED_PROPERTY: str(highest)},
             properties={TRIMMED_PROPERTY: str(trimmed)},
         )
         try:

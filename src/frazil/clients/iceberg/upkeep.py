@@ -158,7 +158,10 @@ def _metadata_facts(document: Mapping[str, Any], location: str, size: int) -> Me
         # Iceberg writes -1 for a table without snapshots.
         head=None if head in {None, -1} else int(head),
         snapshots=tuple(facts_from_document(each) for each in snapshots),
-        manifest_lists=tuple(str(each["manifest-list"]) for each in snapshots),
+        # Tables of format version 1 may list manifests instead.
+        manifest_lists=tuple(
+            str(each["manifest-list"]) for each in snapshots if "manifest-list" in each
+        ),
         refs=tuple(
             NamedRef(
                 name=name,

@@ -15,7 +15,6 @@ from frazil.clients.iceberg.gateway import FileIntake
 from frazil.clients.java_errors import java_classes, translate
 from frazil.errors import CommitConflictError
 from frazil.hooks import Failpoint, failpoint
-from frazil.model.table_facts import UPKEEP_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +29,7 @@ class FileRemoval:
     """Whole data files to remove, described by Iceberg's own JSON; valid on any head."""
 
     removed: tuple[str, ...]
-    job: str
+    summary: Mapping[str, str]
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -51,7 +50,8 @@ class UpkeepCommitter:
             specs = transaction.table().specs()
             self._gateway.apply_files(update, FileIntake.REMOVE, removal.removed, specs)
             update.validateFilesExist()
-            update.set(UPKEEP_KEY, removal.job)
+            for key, value in removal.summary.items():
+                update.set(key, value)
             update.commit()
             staged = transaction.table().operations().current()
             count = staged.currentSnapshot().summary().get("deleted-data-files")
