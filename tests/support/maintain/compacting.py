@@ -182,5 +182,7 @@ class CompactingWorld:
         if mirror.load_state().format_version < _LINEAGE_FORMAT:
             return set()
         key = [quote(self.world.replay.columns[each].name) for each in self.world.history.key]
-        names = [*key, "_row_id", "_last_updated_sequence_number"]
-        return {tuple(row) for row in mirror.read().select(*map(sf.col, names)).collect()}
+        # Hashed, because Python has no dates of before the first year.
+        hashed = sf.xxhash64(*map(sf.col, key))
+        rows = mirror.read().select(hashed, "_row_id", "_last_updated_sequence_number")
+        return {tuple(row) for row in rows.collect()}
