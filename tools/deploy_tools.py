@@ -46,9 +46,18 @@ def schema_folder(version: str) -> Path | None:
 
 
 def promtool() -> Path | None:
-    """The machine's promtool, or the one that was fetched."""
-    installed = shutil.which("promtool")
-    fetched = _PROMETHEUS / "usr" / "bin" / "promtool"
+    """The checker of rules: the machine's, or the one that was fetched."""
+    return _program("promtool")
+
+
+def prometheus() -> Path | None:
+    """Prometheus itself."""
+    return _program("prometheus")
+
+
+def _program(name: str) -> Path | None:
+    installed = shutil.which(name)
+    fetched = _PROMETHEUS / "usr" / "bin" / name
     if installed is not None:
         return Path(installed)
     return fetched if fetched.is_file() else None

@@ -47,7 +47,8 @@ def main() -> int:
 
 def manifest_text(program: Path, name: str) -> str:
     """The text of one file."""
-    command = [program, "template", "frazil", CHART, "--values", CHART / "ci" / MANIFESTS[name]]
+    values = str(CHART / "ci" / MANIFESTS[name])
+    command = [str(program), "template", "frazil", str(CHART), "--values", values]
     rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return _HEADER.format(name=name) + _MARKS.sub("", rendered)
 

@@ -28,3 +28,9 @@ def helm() -> Path:
 def promtool() -> Path:
     """Prometheus' checker of rules."""
     return _required(deploy_tools.promtool(), "promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus_server() -> Path:
+    """Prometheus itself."""
+    return _required(deploy_tools.prometheus(), "Prometheus")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import Postgres
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+# Three sessions from modules that no process has compiled yet.
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1800)]
 
 # Answers nothing: whoever asks a registry fails.
 NOBODY = "http://127.0.0.1:9"
