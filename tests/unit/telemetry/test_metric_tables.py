@@ -63,6 +63,14 @@ PUBLISHED = {
     "frazil_lease_held": (),
     "frazil_backpressure_active": (),
     "frazil_errors_total": ("code",),
+    "frazil_maintenance_jobs_total": ("table", "job", "outcome"),
+    "frazil_maintenance_failures_total": ("table",),
+    "frazil_maintenance_duration_seconds": ("job",),
+    "frazil_maintenance_bytes_total": ("job", "direction"),
+    "frazil_table_files": ("table", "class"),
+    "frazil_table_dead_rows_ratio": ("table",),
+    "frazil_table_snapshots": ("table",),
+    "frazil_table_bytes": ("table",),
     "frazil_build_info": ("version", "python"),
 }
 
