@@ -199,8 +199,6 @@ class BufferSource:
         failures: list[TableFailure] = []
         parts: list[TablePart] = []
         splits: list[Split] = []
-        session = self._database.session()
-        expect_letters(session, self._settings.relations, number)
         for each in claimed:
             known = progress.tables[each.table]
             try:
@@ -215,6 +213,8 @@ class BufferSource:
             table = _described(each.table, each.source_id, grown.shape)
             parts.append(TablePart(table=table, start=known.position, goal=str(number)))
             splits += self._splits(each, grown)
+        read = [part.table.name for part in parts]
+        expect_letters(self._database.session(), self._settings.relations, number, read)
         self._planned = max(self._planned or 0, number)
         return Batch(
             reader=EventReader(self._settings.dsn),
