@@ -203,7 +203,7 @@ def test_odd_events_are_rows_or_letters_and_in_the_order_of_their_positions(
         ]
     )
     for escape in ("\\u0000", "\\ud800"):
-        # No document of the buffer can hold them: its writer is told.
+        # No document of the buffer can hold them: its writer gets the error.
         bad = Written(table="odd", operation="INSERT", lsn="0/1", after=f'{{"a": "{escape}"}}')
         with pytest.raises(psycopg.DataError):
             world.write([bad])

@@ -28,7 +28,7 @@ from frazil.sources.buffer.learning import learn_shape
 from frazil.sources.buffer.reader import EventReader, EventSplit
 from frazil.sources.buffer.shape import (
     GrownShape,
-    KnownColumns,
+    HistoryColumns,
     TableShape,
     decode_shape,
     encode_shape,
@@ -230,13 +230,13 @@ class BufferSource:
         self,
         claimed: ClaimedTable,
         known: TableProgress,
-        histories: Mapping[tuple[str, str], KnownColumns],
+        histories: Mapping[tuple[str, str], HistoryColumns],
     ) -> GrownShape:
         return learn_shape(
             self._database.session(),
             self._events(claimed),
             decode_shape(known.shape, table=claimed.table),
-            histories.get((claimed.table, claimed.source_id), KnownColumns()),
+            histories.get((claimed.table, claimed.source_id), HistoryColumns()),
             self._settings.tables(claimed.table),
         )
 
@@ -277,16 +277,16 @@ class BufferSource:
     def plan_copy(self, tables: Collection[str]) -> None:
         """Events that were processed are gone: no table is given again."""
 
-    def _histories(self) -> dict[tuple[str, str], KnownColumns]:
+    def _histories(self) -> dict[tuple[str, str], HistoryColumns]:
         return {
             (f"{each.schema}.{each.name}", each.source_id): parse_history(each.columns)
             for each in self._database.load_history()
         }
 
     def _declared(
-        self, name: str, source: str, histories: Mapping[tuple[str, str], KnownColumns]
+        self, name: str, source: str, histories: Mapping[tuple[str, str], HistoryColumns]
     ) -> SourceTable:
-        history = histories.get((name, source), KnownColumns())
+        history = histories.get((name, source), HistoryColumns())
         try:
             shape = grow_shape(TableShape(), history, (), self._settings.tables(name)).shape
         except ConfigError:
