@@ -24,8 +24,8 @@ from frazil.sources.buffer.relations import BufferRelations
 from frazil.sources.buffer.settings import TableChoice
 from frazil.sources.buffer.shape import (
     MOST_COLUMNS,
-    ColumnHistory,
     EventColumn,
+    HistoryColumns,
     SeenColumn,
     TableShape,
     decode_shape,
@@ -57,7 +57,9 @@ def types(shape: TableShape) -> dict[str, Scalar]:
 
 
 def test_values_seen_become_booleans_longs_and_text() -> None:
-    grown = grow_shape(TableShape(), ColumnHistory(), (INTEGER, TRUTH, TEXT), settings_of(), ["id"])
+    grown = grow_shape(
+        TableShape(), HistoryColumns(), (INTEGER, TRUTH, TEXT), settings_of(), ["id"]
+    )
     assert types(grown.shape) == {
         "id": Primitive.LONG,
         "done": Primitive.BOOLEAN,
@@ -69,7 +71,7 @@ def test_values_seen_become_booleans_longs_and_text() -> None:
 
 
 def test_declared_types_go_before_history_and_history_before_values() -> None:
-    history = ColumnHistory(types={"id": Primitive.INT, "total": Decimal(10, 2)}, key=("id",))
+    history = HistoryColumns(types={"id": Primitive.INT, "total": Decimal(10, 2)}, key=("id",))
     settings = settings_of(columns={"total": "decimal(12,2)", "name": "long"})
     grown = grow_shape(TableShape(), history, (TEXT,), settings)
     assert types(grown.shape) == {
@@ -94,7 +96,7 @@ def test_a_type_widens_where_iceberg_does_and_never_flips() -> None:
         "total": Decimal(20, 2),
         "name": Primitive.STRING,
     }
-    grown = grow_shape(known, ColumnHistory(types=wider, key=("name",)), (), settings_of())
+    grown = grow_shape(known, HistoryColumns(types=wider, key=("name",)), (), settings_of())
     assert types(grown.shape) == {
         "id": Primitive.LONG,
         "total": Decimal(20, 2),
@@ -107,11 +109,11 @@ def test_a_type_widens_where_iceberg_does_and_never_flips() -> None:
 def test_names_that_no_column_can_have_are_unusable() -> None:
     wrong = ("", "_cdc_lsn", "_file", "ID", "__frazil_x", "y" * 300)
     seen = (INTEGER, *(SeenColumn(each, False, False) for each in wrong))  # noqa: FBT003 - as rows
-    grown = grow_shape(TableShape(), ColumnHistory(), seen, settings_of())
+    grown = grow_shape(TableShape(), HistoryColumns(), seen, settings_of())
     assert grown.shape.names == ("id",)
     assert set(grown.unusable) == set(wrong)
     many = [SeenColumn(f"c{number}", False, False) for number in range(MOST_COLUMNS + 1)]  # noqa: FBT003
-    grown = grow_shape(TableShape(), ColumnHistory(), many, settings_of())
+    grown = grow_shape(TableShape(), HistoryColumns(), many, settings_of())
     assert (len(grown.shape.columns), len(grown.unusable)) == (MOST_COLUMNS, 1)
 
 
@@ -119,11 +121,11 @@ def test_a_history_of_another_form_says_nothing() -> None:
     text = json.dumps(
         [{"name": "id", "type": "bigint", "primary_key": True}, {"name": "n", "type": "money"}]
     )
-    assert parse_history(text) == ColumnHistory(
+    assert parse_history(text) == HistoryColumns(
         types={"id": Primitive.LONG, "n": Primitive.STRING}, key=("id",)
     )
     for other in ("{}", "[1]", '[{"name": "a"}]', "no json"):
-        assert parse_history(other) == ColumnHistory()
+        assert parse_history(other) == HistoryColumns()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,10 @@ _EXPECT: Final = """
     select distinct letter.original_event_id
     from {letters} as letter
     join {claims} as claim on claim.event_id = letter.original_event_id
-    where claim.batch = %(batch)s
+    where claim.batch = %(batch)s and (
+        %(tables)s::text[] is null
+        or letter.schema_name || '.' || letter.table_name = any(%(tables)s)
+    )
     on conflict do nothing
 """
 # What a letter holds is made of the event as it is in the buffer: nothing is lost on the way.
@@ -195,11 +198,21 @@ class LetterPolicy:
     retention: timedelta
 
 
-def expect_letters(session: Session, relations: BufferRelations, batch: int) -> None:
-    """The events of this batch are read again: whether their letters stay is open."""
+def expect_letters(
+    session: Session,
+    relations: BufferRelations,
+    batch: int,
+    tables: Collection[str] | None = None,
+) -> None:
+    """The events of this batch are read again: whether their letters stay is open.
+
+    Only those of tables that are read: a table that has committed the batch rejects nothing again,
+    and its letters would be taken for landed.
+    """
     if not relations.has_letters:
         return
-    _execute(session, relations, _EXPECT, {"batch": batch}, doing="looking up dead letters")
+    parameters = {"batch": batch, "tables": None if tables is None else list(tables)}
+    _execute(session, relations, _EXPECT, parameters, doing="looking up dead letters")
 
 
 def keep_letters(

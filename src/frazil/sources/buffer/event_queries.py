@@ -2,7 +2,7 @@
 
 What a row shows is its image: the new row of an INSERT or UPDATE, the old one of a DELETE, and the
 values of the key where the event has them beside. A value comes as its text, so that numbers keep
-every digit. What is absent in an UPDATE is not null: it has not changed.
+every digit. What an UPDATE lacks is not null: it has not changed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from frazil.clients.postgres.session import Session
     from frazil.config import TableSettings
     from frazil.sources.buffer.event_queries import ClaimedEvents
-    from frazil.sources.buffer.shape import ColumnHistory, GrownShape, TableShape
+    from frazil.sources.buffer.shape import GrownShape, HistoryColumns, TableShape
 
 _DOING = "looking for columns"
 
@@ -28,7 +28,7 @@ def learn_shape(
     session: Session,
     events: ClaimedEvents,
     known: TableShape,
-    history: ColumnHistory,
+    history: HistoryColumns,
     settings: TableSettings,
 ) -> GrownShape:
     """The shape that holds these events.

@@ -85,7 +85,7 @@ class SeenColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnHistory:
+class HistoryColumns:
     """What the writer's history says of a table."""
 
     types: Mapping[str, Scalar] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def _from_json(document: Mapping[str, Any]) -> TableShape:
     return TableShape(columns=columns, key=tuple(map(int, document["key"])))
 
 
-def parse_history(text: str) -> ColumnHistory:
+def parse_history(text: str) -> HistoryColumns:
     """The columns of a schema history: a list of objects with name and type.
 
     What is not of this form is not known: the values seen decide then.
@@ -143,7 +143,7 @@ def parse_history(text: str) -> ColumnHistory:
     try:
         document = json.loads(text)
     except ValueError:
-        return ColumnHistory()
+        return HistoryColumns()
     named = [
         each
         for each in (document if isinstance(document, list) else ())
@@ -151,7 +151,7 @@ def parse_history(text: str) -> ColumnHistory:
         and isinstance(each.get("name"), str)
         and isinstance(each.get("type"), str)
     ]
-    return ColumnHistory(
+    return HistoryColumns(
         types={each["name"]: postgres_type(each["type"]) for each in named},
         key=tuple(
             each["name"]
@@ -174,7 +174,7 @@ def postgres_type(name: str) -> Scalar:
 
 def grow_shape(
     known: TableShape,
-    history: ColumnHistory,
+    history: HistoryColumns,
     seen: Sequence[SeenColumn],
     settings: TableSettings,
     key_seen: Sequence[str] = (),
@@ -228,7 +228,9 @@ def _seen_type(column: SeenColumn) -> Scalar:
     return Primitive.LONG if column.all_integers else Primitive.STRING
 
 
-def _following(column: EventColumn, history: ColumnHistory, settings: TableSettings) -> EventColumn:
+def _following(
+    column: EventColumn, history: HistoryColumns, settings: TableSettings
+) -> EventColumn:
     wanted = _wanted(column.name, history.types.get(column.name, column.type), settings)
     if widens(column.type, wanted):
         column = replace(column, type=wanted)

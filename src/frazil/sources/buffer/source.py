@@ -27,8 +27,8 @@ from frazil.sources.buffer.event_queries import ClaimedEvents
 from frazil.sources.buffer.learning import learn_shape
 from frazil.sources.buffer.reader import EventReader, EventSplit
 from frazil.sources.buffer.shape import (
-    ColumnHistory,
     GrownShape,
+    HistoryColumns,
     TableShape,
     decode_shape,
     encode_shape,
@@ -199,8 +199,6 @@ class BufferSource:
         failures: list[TableFailure] = []
         parts: list[TablePart] = []
         splits: list[Split] = []
-        session = self._database.session()
-        expect_letters(session, self._settings.relations, number)
         for each in claimed:
             known = progress.tables[each.table]
             try:
@@ -215,6 +213,8 @@ class BufferSource:
             table = _described(each.table, each.source_id, grown.shape)
             parts.append(TablePart(table=table, start=known.position, goal=str(number)))
             splits += self._splits(each, grown)
+        read = [part.table.name for part in parts]
+        expect_letters(self._database.session(), self._settings.relations, number, read)
         self._planned = max(self._planned or 0, number)
         return Batch(
             reader=EventReader(self._settings.dsn),
@@ -230,13 +230,13 @@ class BufferSource:
         self,
         claimed: ClaimedTable,
         known: TableProgress,
-        histories: Mapping[tuple[str, str], ColumnHistory],
+        histories: Mapping[tuple[str, str], HistoryColumns],
     ) -> GrownShape:
         return learn_shape(
             self._database.session(),
             self._events(claimed),
             decode_shape(known.shape, table=claimed.table),
-            histories.get((claimed.table, claimed.source_id), ColumnHistory()),
+            histories.get((claimed.table, claimed.source_id), HistoryColumns()),
             self._settings.tables(claimed.table),
         )
 
@@ -277,16 +277,16 @@ class BufferSource:
     def plan_copy(self, tables: Collection[str]) -> None:
         """Events that were processed are gone: no table is given again."""
 
-    def _histories(self) -> dict[tuple[str, str], ColumnHistory]:
+    def _histories(self) -> dict[tuple[str, str], HistoryColumns]:
         return {
             (f"{each.schema}.{each.name}", each.source_id): parse_history(each.columns)
             for each in self._database.load_history()
         }
 
     def _declared(
-        self, name: str, source: str, histories: Mapping[tuple[str, str], ColumnHistory]
+        self, name: str, source: str, histories: Mapping[tuple[str, str], HistoryColumns]
     ) -> SourceTable:
-        history = histories.get((name, source), ColumnHistory())
+        history = histories.get((name, source), HistoryColumns())
         try:
             shape = grow_shape(TableShape(), history, (), self._settings.tables(name)).shape
         except ConfigError:
