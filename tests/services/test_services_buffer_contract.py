@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError, SourceReplacedError
@@ -15,6 +17,7 @@ from tests.support.postgres.access import database_on
 from tests.support.source.contract import (
     ITEMS,
     LARGE,
+    NOTE,
     ORDERS,
     KeyContract,
     LogContract,
@@ -25,7 +28,7 @@ from tests.support.source.contract import (
 )
 from tests.support.source.contract_partitions import LiveContract
 from tests.support.source.contract_records import CANARY, RejectContract, planned
-from tests.support.source.replay import TIGHT, read
+from tests.support.source.replay import MOST_WAITS, TIGHT, WAIT_SECONDS, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +46,19 @@ def database(postgres: Postgres) -> Iterator[Database]:
         Buffer(database).make()
         database.run(HISTORY)
         yield database
+
+
+def wait_for_lock(subject: BufferSubject) -> None:
+    """Until the session that marks events waits for another one."""
+    waits = (
+        "select count(*) from pg_stat_activity where application_name = 'frazil mark'"
+        " and wait_event_type = 'Lock' and datname = current_database()"
+    )
+    for _ in range(MOST_WAITS):
+        if subject.database.ask(waits):
+            return
+        time.sleep(WAIT_SECONDS)
+    raise AssertionError("nothing waits for the row")
 
 
 class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectContract):
@@ -66,6 +82,8 @@ class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectC
         capture = begun(subject, ORDERS, ITEMS)
         subject.transact(insert(ORDERS, 1, "before"), insert(ITEMS, 1, "before"))
         batch = planned(capture)
+        # Without this, to plan again means that both of them have what was planned.
+        capture.restart()
         rows = capture.preview(capture.progress_at(str(batch.end), ORDERS))
         assert ORDERS not in rows
         assert names(rows[ITEMS]) == ["before"]
@@ -146,6 +164,88 @@ class TestBuffer(SourceContract, LogContract, KeyContract, LiveContract, RejectC
         capture.paused = set()
         (record,) = capture.commit(planned(capture)).rejected
         assert b"later" in record.payload
+
+    def test_a_paused_table_holds_its_own_events_and_no_others(
+        self, subject: BufferSubject
+    ) -> None:
+        capture = begun(subject, ORDERS, ITEMS)
+        capture.paused = {ITEMS}
+        for number in range(1, 4):
+            subject.transact(insert(ORDERS, number), insert(ITEMS, number))
+            capture.commit(planned(capture))
+        assert capture.next_batch() is None
+        held = [("items", False), ("orders", True)]
+        assert subject.marked() == held
+        # So does a process that comes after it.
+        capture.restart()
+        subject.transact(insert(ORDERS, 4))
+        capture.commit(planned(capture))
+        assert capture.next_batch() is None
+        assert subject.marked() == held
+        capture.paused = set()
+        capture.catch_up()
+        capture.source.close()
+        assert names(capture.received(ITEMS)) == names(capture.received(ORDERS)[:3])
+        assert [each for each in subject.marked() if not each[1]] == []
+        assert subject.database.ask("select count(*) from frazil_buffer.claims") == 0
+
+    def test_a_table_whose_events_are_all_dead_letters_is_not_read_again_and_again(
+        self, subject: BufferSubject
+    ) -> None:
+        capture = begun(subject, ORDERS, ITEMS)
+        capture.paused = {ITEMS}
+        subject.transact(insert(ITEMS, 1))
+        subject.reject(ORDERS, CANARY)
+        # Nothing of it is a row, and the paused table keeps the ledger where it is.
+        assert len(capture.commit(planned(capture)).rejected) == 1
+        assert capture.next_batch() is None
+        assert subject.marked() == [("items", False), ("orders", True)]
+        subject.transact(insert(ORDERS, 2, "after"))
+        capture.catch_up()
+        assert names(capture.received(ORDERS)) == ["after"]
+
+    def test_an_event_that_changes_while_it_is_marked_is_marked(
+        self, subject: BufferSubject
+    ) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1), insert(ORDERS, 2))
+        batch = planned(capture)
+        with psycopg.connect(subject.database.dsn.get_secret_value()) as other:
+            other.execute("update philotes.cdc_events set metadata = '{}' where id = 1")
+            capture.commit(batch)
+            wait_for_lock(subject)
+            other.commit()
+        capture.source.close()
+        assert subject.marked() == [("orders", True)]
+
+    def test_a_table_that_dies_between_commit_and_mark_is_marked_by_the_next_process(
+        self, subject: BufferSubject
+    ) -> None:
+        capture = begun(subject, ORDERS, ITEMS)
+        capture.paused = {ITEMS}
+        subject.transact(insert(ORDERS, 1), insert(ITEMS, 1))
+        capture.commit(planned(capture))
+        capture.restart()
+        capture.catch_up()
+        assert subject.marked() == [("items", False), ("orders", True)]
+
+    def test_an_old_row_completes_what_an_update_leaves_out(self, subject: BufferSubject) -> None:
+        capture = begun(subject, ORDERS)
+        subject.transact(insert(ORDERS, 1, "first", note="kept"))
+        subject.write(
+            ORDERS,
+            "UPDATE",
+            {"id": 1, "name": "first", "note": "kept"},
+            {"id": 1, "name": "second"},
+        )
+        # The old row of a replica identity has nulls where it says nothing.
+        subject.write(
+            ORDERS, "UPDATE", {"id": 1, "name": None, "note": None}, {"id": 1, "name": "third"}
+        )
+        capture.catch_up()
+        rows = capture.received(ORDERS)
+        assert [row[NOTE] for row in rows] == ["kept", "kept", None]
+        assert [bool(row[ChangeColumn.UNCHANGED]) for row in rows] == [False, False, True]
 
     def test_another_process_and_another_pipeline_are_kept_out(
         self, subject: BufferSubject

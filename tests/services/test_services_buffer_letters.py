@@ -11,7 +11,7 @@ from frazil import errors
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import SessionAccess
 from frazil.errors import MalformedChangeError, SourceUnavailableError
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.buffer.dead_letters import (
     BufferLetterStore,
     LetterPolicy,
@@ -78,10 +78,13 @@ def rejected(event: int, reason: RejectReason = RejectReason.INVALID) -> Rejecte
 
 def claim(buffer: Buffer, batch: int, *events: int) -> None:
     """As a batch takes them."""
-    ids = f"array{list(events)}::bigint[]"
+    runs = ", ".join(f"int8range({each}, {each}, '[]')" for each in events)
+    bounds = f"{min(events)}, {max(events)}"
     buffer.database.run(
+        f"insert into {RELATIONS.claimed_batches} values "
+        f"('drain', {batch}, int8multirange({runs}))",
         f"insert into {RELATIONS.claimed_tables} values "
-        f"('drain', {batch}, 'shop', 'public', 'orders', {len(events)}, 1, {ids}, {ids})"
+        f"('drain', {batch}, 'shop', 'public', 'orders', {len(events)}, 1, {bounds})",
     )
 
 
@@ -90,6 +93,7 @@ def land(buffer: Buffer, session: Session, batch: int) -> None:
     buffer.database.run(
         f"update {SCHEMA}.cdc_events set processed_at = now() where id in "
         f"(select event_id from {RELATIONS.claims} where batch = {batch})",
+        f"delete from {RELATIONS.claimed_batches} where batch = {batch}",
         f"delete from {RELATIONS.claimed_tables} where batch = {batch}",
     )
     settle_letters(session, RELATIONS)

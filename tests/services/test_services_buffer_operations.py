@@ -15,11 +15,10 @@ from frazil.cli.main import main
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import SessionAccess
 from frazil.config import load_config
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.pipeline.configured_source import configured_source
 from frazil.sources.buffer.dead_letters import keep_letters
 from frazil.sources.buffer.own_tables import ensure_own_tables
-from frazil.sources.buffer.worker_claim import WorkerClaim
 from frazil.sources.findings import Findings, Severity
 from tests.support.buffer.tables import SCHEMA, Buffer
 from tests.support.postgres.access import Secret, database_on
@@ -275,14 +274,14 @@ def test_a_teardown_removes_the_schema_unless_another_pipeline_uses_it(operated:
     register = "insert into frazil_buffer.pipelines (pipeline) values ('{}')"
     claimed = (
         "insert into frazil_buffer.claimed_tables values "
-        "('{}', 1, 'shop', 'public', 'orders', 2, 1, '{{1}}', '{{2}}')"
+        "('{}', 1, 'shop', 'public', 'orders', 2, 1, 1, 2)"
     )
     for name in ("drain", "other"):
         operated.buffer.database.run(register.format(name), claimed.format(name))
     code, found, _ = operated.run("teardown", "--dry-run")
     states = {each["kind"]: each["state"] for each in found}
     assert states == {"claims of the pipeline": "would be removed", "schema": "stays"}
-    claim = WorkerClaim(operated.kind().settings)
+    claim = operated.kind().claim()
     with claim.turn():
         code, _, err = operated.run("teardown", "--yes")
     assert code is ExitCode.BUSY

@@ -125,7 +125,7 @@ def seen(found: dict[str, Any]) -> dict[str, str]:
 def without_lake(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lake is another test's."""
 
-    def no_findings(_config: Config, _source: Findings) -> Findings:
+    def no_findings(_config: Config, _source: Findings, _readers: object) -> Findings:
         return Findings()
 
     monkeypatch.setattr(check_verb, "check_lake", no_findings)

@@ -33,6 +33,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from frazil.clients.etcd.transactions import Outcome, Txn
     from frazil.demo.services import EtcdServer
 
 pytestmark = pytest.mark.services
@@ -149,6 +150,42 @@ def test_another_pipeline_with_the_same_prefix_and_topic_is_refused_and_the_firs
         assert first.rebalance(ORDERS) == set(ORDERS)
         with join("stock", "stock") as third:
             assert third.rebalance([TopicPartition("stock", 0)])
+
+
+class EtcdBetween(Etcd):
+    """Something happens right after the first look of the worker that uses it."""
+
+    after_first_look: Callable[[], object] | None = None
+
+    def read(self, transaction: Txn) -> Outcome:
+        found = super().read(transaction)
+        happens, self.after_first_look = self.after_first_look, None
+        if happens is not None:
+            happens()
+        return found
+
+
+@pytest.mark.parametrize("other", ["audit", "shop"])
+def test_of_two_pipelines_that_join_at_the_same_moment_one_is_refused(
+    etcd: EtcdServer, keys: CoordinationKeys, other: str
+) -> None:
+    def join(pipeline: str, owner: str, client: Etcd) -> PartitionLeases:
+        return PartitionLeases(
+            client, keys, owner=owner, topics=["orders"], ttl=LONG, pipeline=pipeline
+        )
+
+    slow = EtcdBetween([etcd.endpoint])
+    with join("shop", "a", slow) as first, join(other, "b", Etcd([etcd.endpoint])) as second:
+        slow.after_first_look = lambda: second.rebalance(ORDERS)
+        if other == "shop":
+            first.rebalance(ORDERS)
+            second.rebalance(ORDERS)
+            assert len(first.rebalance(ORDERS)) == len(second.held()) == 3
+        else:
+            with pytest.raises(ConfigError, match="workers of the pipeline audit"):
+                first.rebalance(ORDERS)
+            assert second.rebalance(ORDERS) == set(ORDERS)
+            assert first.held() == frozenset()
 
 
 def test_a_worker_that_knows_fewer_partitions_gives_none_away_for_it(

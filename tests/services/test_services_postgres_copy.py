@@ -19,6 +19,7 @@ from frazil.sources.postgres.copy.round import open_copy_snapshot
 from frazil.sources.protocol import TableFailure, TableRows
 from tests.support.postgres.access import database_on
 from tests.support.postgres.copies import copying, ranges_now
+from tests.support.sampling import sampled
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.services
 
 
-@pytest.fixture(scope="module", params=["postgres", "postgres_16"])
+@pytest.fixture(scope="module", params=sampled(["postgres", "postgres_16"], ci={"postgres"}))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     server: Postgres = request.getfixturevalue(request.param)
     with database_on(server, "copied") as made:

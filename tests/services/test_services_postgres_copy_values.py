@@ -17,6 +17,7 @@ from tests.support.postgres.access import database_on
 from tests.support.postgres.catalog import copied_text
 from tests.support.postgres.copies import copying, pinned_to
 from tests.support.postgres.values import EXTENSIONS, MATRIX, RANDOM, SETUP
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +32,10 @@ pytestmark = pytest.mark.services
 
 POLICIES = list(OnUnrepresentable)
 MISFITS = [(type_, misfits) for type_, _, misfits in MATRIX if misfits]
+SERVERS = ("postgres", "postgres_16")
 
 
-@pytest.fixture(scope="module", params=["postgres", "postgres_16"])
+@pytest.fixture(scope="module", params=sampled(SERVERS, ci={"postgres"}))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     server: Postgres = request.getfixturevalue(request.param)
     with database_on(server, "copied_values") as made:
@@ -80,6 +82,7 @@ def assert_as_converted(copy: Copying) -> None:
         ], each
 
 
+@pytest.mark.parametrize("database", SERVERS, indirect=True)
 def test_values_of_every_type_are_those_of_their_text(database: Database) -> None:
     types = [
         *((type_, fitting) for type_, fitting, _ in MATRIX),

@@ -24,6 +24,7 @@ from frazil.sources.postgres.source import PostgresSource
 from frazil.testing.in_memory_database import InsertRow
 from tests.support.postgres.access import database_on
 from tests.support.postgres.subject import PostgresSubject
+from tests.support.sampling import sampled
 from tests.support.source.contract import ORDERS, begun, insert
 from tests.support.source.replay import TIGHT
 
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.services
 ITEMS = "shop.items"
 
 
-@pytest.fixture(scope="module", params=[16, 18])
+@pytest.fixture(scope="module", params=sampled([16, 18], ci={18}))
 def server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
     with embedded_postgres(version=request.param) as started:
         yield started

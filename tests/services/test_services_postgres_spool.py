@@ -21,6 +21,7 @@ from frazil.sources.postgres.stream.spool import StreamSpool
 from frazil.sources.protocol import Limit
 from tests.support.postgres.access import PATIENCE_SECONDS, Database, Secret, database_on
 from tests.support.postgres.spooled import rows_of
+from tests.support.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ LARGE = 1 << 30
 SLOT = "spooled"
 
 
-@pytest.fixture(scope="module", params=["postgres", "postgres_16"])
+@pytest.fixture(scope="module", params=sampled(["postgres", "postgres_16"], ci={"postgres"}))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     server: Postgres = request.getfixturevalue(request.param)
     with database_on(server, "spool") as made:

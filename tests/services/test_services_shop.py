@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.demo.services import embedded_postgres
-from frazil.demo.tour.shop import TABLES, ShopSize, create_shop, take_stock
+from frazil.demo.tour.shop import TABLES, ShopSize, create_shop
 from frazil.demo.tour.shop_changes import COLUMN_ADDED_AT, Happening
 from frazil.demo.tour.shop_workload import ShopWorkload
+from frazil.demo.tour.stock import FEWEST_STOCK_ROWS, create_stock, take_stock
 from frazil.errors import PermissionError as RefusedError
 from tests.support.postgres.access import Database, database_on
 from tests.support.waiting import wait_until
@@ -125,8 +126,16 @@ def test_a_workload_that_the_server_refuses_says_so_when_it_is_stopped(shop: Dat
     workload.stop()
 
 
-def test_stocktaking_touches_every_line_at_most_once(shop: Database) -> None:
-    before = shop.ask("select sum(quantity) from shop.order_lines")
-    changes = take_stock(shop.dsn.value)
-    assert changes > SMALL.orders // 5
-    assert shop.ask("select sum(quantity) from shop.order_lines") != before
+@pytest.mark.parametrize("rows", [FEWEST_STOCK_ROWS, 50_000])
+def test_stocktaking_touches_every_item_at_most_once_and_as_many_in_any_table(
+    shop: Database, rows: int
+) -> None:
+    assert create_stock(shop.dsn.value, rows) == rows
+    shop.run("create table before as select * from shop.stock")
+    changes = take_stock(shop.dsn.value, rows)
+    differing = shop.ask(
+        "select count(*) from before b full join shop.stock s using (item)"
+        " where b.* is distinct from s.*"
+    )
+    assert changes == differing == 10_000
+    assert shop.ask("select count(*) from shop.stock") == rows

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from frazil.clients.postgres.lock_claim import LockClaim, lock_key
 from frazil.errors import SlotBusyError, SourceUnavailableError
-from frazil.sources.postgres.settings import PostgresSettings
-from frazil.sources.postgres.slot.claim import SlotClaim, lock_key
-from frazil.sources.postgres.spool_files import SpoolFiles
-from frazil.sources.postgres.tables.description import TableOptions
 from tests.support.postgres.access import Database, database_on
 
 if TYPE_CHECKING:
@@ -27,31 +24,18 @@ def database(postgres: Postgres) -> Iterator[Database]:
         yield made
 
 
-def claim_on(database: Database, slot: str) -> SlotClaim:
-    settings = PostgresSettings(
-        dsn=database.dsn,
-        slot=slot,
-        publication=slot,
-        creates_publication=True,
-        include=("public.*",),
-        exclude=(),
-        spool=SpoolFiles("/nowhere", ()),
-        spool_bytes=1,
-        heartbeat_seconds=1.0,
-        copy_connections=1,
-        options=lambda _table: TableOptions(),
-    )
-    return SlotClaim(settings)
+def claim_on(database: Database, slot: str) -> LockClaim:
+    return LockClaim(database.dsn, f"slot {slot}")
 
 
-def take(claim: SlotClaim) -> None:
+def take(claim: LockClaim) -> None:
     with claim.turn():
         pass
 
 
 def test_the_second_one_is_a_standby_until_the_first_lets_go(database: Database) -> None:
     first, second = claim_on(database, "one"), claim_on(database, "one")
-    turns: list[SlotClaim] = []
+    turns: list[LockClaim] = []
     first.on_turn, second.on_turn = (lambda: turns.append(first)), (lambda: turns.append(second))
     assert not first.may_merge
     take(first)
@@ -74,7 +58,7 @@ def test_slots_have_locks_of_their_own(database: Database) -> None:
     take(other)
     one.release()
     other.release()
-    assert lock_key("one") != lock_key("other")
+    assert lock_key("slot one") != lock_key("slot other")
 
 
 def test_a_process_that_lost_the_lock_with_its_connection_is_a_standby(database: Database) -> None:

@@ -250,7 +250,7 @@ def test_no_secret_is_in_a_log_or_a_representation(
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
-    with pytest.raises(RuntimeMissingError, match=r"pip install 'frazil\[demo\]'"):
+    with pytest.raises(RuntimeMissingError, match=r"pip install 'frazil\[demo,demo-kafscale\]'"):
         package_folder("no_such_package_of_frazil")
-    with pytest.raises(RuntimeMissingError, match=r"pip install 'frazil\[demo\]'"):
+    with pytest.raises(RuntimeMissingError, match=r"pip install 'frazil\[demo,demo-kafscale\]'"):
         packaged_script("no-such-package-of-frazil", "weed")

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 
 from frazil.hooks import InjectedFault, armed
+from frazil.pipeline.configured_source import configured_source
+from frazil.pipeline.planning.load_plan import load_run_plan
 from tests.support.buffer.captured import CapturedBuffer, Written, captured_buffer
 from tests.support.buffer.tables import Buffer
 from tests.support.postgres.access import database_on
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.demo.services import ObjectStore, Postgres, RestCatalog
+    from frazil.pipeline.planning.run_plan import RunPlan
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -110,10 +113,10 @@ class Writer:
 
 
 def test_every_good_event_lands_once_whenever_a_process_dies(world: CapturedBuffer) -> None:
-    # Without a declaration the first batch would decide, and its poison would make it text.
+    # Nothing is declared: the poison of the first batch does not make the key a text.
     world.document["tables"] = [
         # Positions rise from batch to batch here, so that what an UPDATE leaves out is known.
-        {"mirror": f"{world.schema}.{name}", "columns": {"id": "long"}, "order": "append"}
+        {"mirror": f"{world.schema}.{name}", "order": "append"}
         for name in TABLES
     ]
     writer = Writer(seed=17)
@@ -238,6 +241,50 @@ def exact_number(table: str, id_: int, lsn: str, name: str, digits: str) -> Writ
     """A number with all its digits, which Python would not write so."""
     after = f'{{"id": {id_}, "{name}": {digits}}}'
     return Written(table=table, operation="INSERT", lsn=lsn, after=after)
+
+
+def load_plan(world: CapturedBuffer) -> RunPlan:
+    """What ``frazil plan`` shows of the source."""
+    facts = configured_source(world.config).load_plan_facts()
+    assert facts is not None
+    return load_run_plan(world.lake, world.config, facts)
+
+
+def test_an_update_that_leaves_columns_out_is_completed_by_its_old_row(
+    world: CapturedBuffer,
+) -> None:
+    whole = {"id": 1, "name": "a", "note": "kept", "other": None}
+    world.write(
+        [
+            Written(table="odd", operation="INSERT", lsn="0/1", after=whole),
+            Written(
+                table="odd",
+                operation="UPDATE",
+                lsn="0/2",
+                before=whole,
+                after={"id": 1, "name": "b"},
+            ),
+        ]
+    )
+    (step,) = load_plan(world).tables
+    assert step.changelog is not None
+    assert step.changelog.is_new
+    assert dict(step.changelog.columns) == {
+        "id": "long",
+        "name": "string",
+        "note": "string",
+    }
+    assert step.waiting.document["events"] == 2
+    world.ingest()
+    (step,) = load_plan(world).tables
+    assert (step.has_work, step.waiting.has_any) == (False, False)
+    # With the order that mirrors of a buffer have.
+    world.merge()
+    assert {name: world.mirror("odd")[1][name] for name in whole if name != "other"} == {
+        "id": 1,
+        "name": "b",
+        "note": "kept",
+    }
 
 
 def test_two_workers_drain_two_sources_of_one_buffer(

@@ -9,7 +9,7 @@ import pytest
 
 from frazil.clients.spark.session import attach_session
 from frazil.hooks import InjectedFault, armed
-from frazil.pipeline.dead_letters import opened_letters
+from frazil.pipeline.letters.dead_letters import opened_letters
 from frazil.pipeline.verification import build_record_verifier
 from frazil.verify.offset_ranges import OffsetProblem
 from tests.support.buffer.captured import CapturedBuffer, Written, captured_buffer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from frazil.demo.services import ObjectStore, Postgres, RestCatalog
     from frazil.ingest.replay import ReplayReport
-    from frazil.model.dead_letter import DeadLetter
+    from frazil.model.records.dead_letter import DeadLetter
     from frazil.verify.mirror_verifier import Verification
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]

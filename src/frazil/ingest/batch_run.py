@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from frazil.ingest.rejected_records import RejectedRecords
     from frazil.ingest.task import TaskOutcome
     from frazil.model.marker import Position
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.sources.protocol import Batch, PartitionFailure, Split, TablePart
 
 _log = get_logger(__name__)
@@ -219,7 +219,8 @@ def _read(
     if not result.prepared or not batch.splits:
         return ()
     names = tuple(result.prepared)
-    tasks = _tasks(batch, cores=session.sparkContext.defaultParallelism)
+    shares = _tasks(batch, cores=session.sparkContext.defaultParallelism)
+    tasks = tuple(batch.join(each) for each in shares)
     job = IngestJob(
         reader=batch.reader,
         tasks=tasks,

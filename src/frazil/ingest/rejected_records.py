@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.hooks import Clock
     from frazil.ingest.settings import IngestSettings
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.sources.protocol import Batch, Source
 
 _log = get_logger(__name__)
@@ -61,7 +61,10 @@ class RejectedRecords:
 
     def _open(self) -> DeadLetterTable:
         # A source that never rejects anything gets no such table.
-        if self.settings.dead_letters is None:
+        settings = self.settings
+        if settings.dead_letters is None:
             message = "records were rejected, and no table is named for dead letters."
             raise ConfigError(message, next_step="name one under dead_letters")
-        return DeadLetterTable.ensure(self.lake, self.settings.dead_letters)
+        return DeadLetterTable.ensure(
+            self.lake, settings.dead_letters, format_version=settings.format_version
+        )

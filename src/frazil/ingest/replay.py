@@ -20,7 +20,7 @@ from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ingest.captured_table import CapturedTable
 from frazil.model.command import command
 from frazil.model.marker import MarkerRole
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 from frazil.sources.protocol import TablePart
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from frazil.ingest.captured_table import Prepared
     from frazil.ingest.settings import Captures
     from frazil.ledger.dead_letters import DeadLetterTable
-    from frazil.model.dead_letter import DeadLetter
     from frazil.model.marker import Marker
+    from frazil.model.records.dead_letter import DeadLetter
     from frazil.model.source_table import SourceTable
     from frazil.sources.protocol import TableRows
     from frazil.sources.replaying import RecordReplayer

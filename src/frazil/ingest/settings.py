@@ -48,7 +48,7 @@ class IngestSettings:
     that lost our position has every table read again. A table is tried ``defect_attempts`` times
     before something unforeseen pauses it, and with an error that ``may_pass`` as often as needed.
     ``dead_letters`` is the table for rejected records, and ``most_rejected_bytes`` how much of them
-    one batch may have.
+    one batch may have; it is made with ``format_version``.
     """
 
     pipeline: str
@@ -58,5 +58,6 @@ class IngestSettings:
     resyncs_lost: bool = False
     defect_attempts: int = 3
     dead_letters: TableName | None = None
+    format_version: int = NEWEST_FORMAT
     # The driver holds them in memory. More than this is hardly what its operator wants to sort.
     most_rejected_bytes: int = 64 * 2**20

@@ -16,7 +16,7 @@ from frazil.clients.spark.task_errors import carries_errors, payload
 from frazil.errors import FrazilError, MalformedChangeError, SchemaError, SourceError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.model.humanize import size
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 from frazil.sources.protocol import ChangeColumn, PartitionFailure, RecordsCounted, TableRows
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from frazil.errors import ConfigError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.ledger.rows import position_text
 from frazil.ledger.writing import write_rows
-from frazil.model.dead_letter import ID_LENGTH, ID_SEPARATOR, DeadLetter
 from frazil.model.marker import Marker, MarkerMove, MarkerRole, Override
+from frazil.model.records.dead_letter import ID_LENGTH, ID_SEPARATOR, DeadLetter
 from frazil.model.schema.types import Field, Primitive, Schema
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.table import LakeTable
     from frazil.hooks import Clock, Randomness
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.model.table_name import TableName
 
 SCHEMA = Schema(

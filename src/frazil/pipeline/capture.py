@@ -74,7 +74,7 @@ def build_capture(
         session,
         lake,
         source,
-        Ledger.ensure(lake, ledger_name(config)),
+        Ledger.ensure(lake, ledger_name(config), format_version=config.mirror.format_version),
         settings=IngestSettings(
             pipeline=config.pipeline,
             limit=limit,
@@ -83,6 +83,7 @@ def build_capture(
             defect_attempts=retry_policy(config).attempts,
             resyncs_lost=policy.resyncs_lost,
             dead_letters=dead_letters_name(config),
+            format_version=config.mirror.format_version,
         ),
         captures=lambda table: capture_settings(config, names.of(table), policy),
         claim=claim if claims else None,

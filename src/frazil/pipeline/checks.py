@@ -9,6 +9,7 @@ from frazil.errors import StorageError
 from frazil.hooks import SystemRandomness
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Streaming, TableState
+from frazil.model.readers import FILES_FORMAT, VECTORS_FORMAT, without_vectors
 from frazil.model.table_name import parse_table_name
 from frazil.pipeline.configured_source import configured_source
 from frazil.pipeline.tables.captured_mirrors import ledger_name
@@ -16,10 +17,11 @@ from frazil.pipeline.tables.captured_names import CapturedNames, captured_names
 from frazil.sources.findings import CheckedItem, Findings, Severity, problem_of, warns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from frazil.clients.iceberg.lake import Lake
     from frazil.config import Config
+    from frazil.model.readers import Reader
     from frazil.model.table_name import TableName
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.findings import Problem
@@ -100,8 +102,39 @@ def _unused(config: Config, names: Mapping[str, Named]) -> Iterator[Problem]:
             )
 
 
-def try_writing(lake: Lake, config: Config) -> None:
-    """Raises what keeps a table from being created, written, read or removed.
+def reader_problems(
+    config: Config, readers: Iterable[Reader], formats: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Readers who do not know the format of mirrors; ``formats`` has those that are there."""
+    for reader in without_vectors(readers):
+        unread = sorted(name for name, version in formats.items() if version >= VECTORS_FORMAT)
+        if unread:
+            yield warns(
+                f"{reader.value} is not known to read deletion vectors, which {', '.join(unread)} "
+                f"of format {VECTORS_FORMAT} have or will have: a table keeps the format that it "
+                "was made with."
+            )
+        if config.mirror.format_version >= VECTORS_FORMAT:
+            yield warns(
+                f"{reader.value} is not known to read deletion vectors, which new mirrors get: "
+                f"set mirror.format_version: {FILES_FORMAT} before the first run."
+            )
+
+
+def format_problem(*, wanted: int, made: int) -> Problem | None:
+    """A catalog that makes a table of another format than it was asked for."""
+    if made == wanted:
+        return None
+    return warns(
+        f"The catalog does not know format {wanted}: it made a table of format {made} instead. Set "
+        f"mirror.format_version: {made}, so that the document says what the tables are."
+    )
+
+
+def try_writing(lake: Lake, config: Config, *, format_version: int) -> int:
+    """The format that a new table has; it may be another than was asked for.
+
+    Raises what keeps a table from being created, written, read or removed.
 
     The catalog, the store and both writers have a part in it, as in every batch: the driver
     writes metadata, and the writer of tasks a file with one row. It is read again, because some
@@ -110,12 +143,13 @@ def try_writing(lake: Lake, config: Config) -> None:
     name = _trial_name(config)
     is_new = not lake.has_namespace(name)
     try:
-        trial = Ledger.ensure(lake, name, format_version=config.mirror.format_version)
+        trial = Ledger.ensure(lake, name, format_version=format_version)
         try:
             row = TableState(table=name.table, identity="", state=Streaming())
             trial.note([], pipeline=config.pipeline, batch=name.table, table_states=[row])
             if trial.table_states() != (row,):
                 raise StorageError("what was written is not what is read.", table=str(name))
+            return trial.table.load_state().format_version
         finally:
             lake.drop_table(name)
     finally:

@@ -1,4 +1,4 @@
-"""What a source offers that keeps dead letters of its own."""
+"""Dead letters, wherever they are kept, and what a source offers that keeps its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
-    from frazil.model.dead_letter import DeadLetter
+    from frazil.model.records.dead_letter import DeadLetter
 
 
-class SourceLetters(Protocol):
-    """The dead letters of one pipeline at its source."""
+class LetterStore(Protocol):
+    """The dead letters of one pipeline."""
 
     def letters(
         self,
@@ -27,6 +27,10 @@ class SourceLetters(Protocol):
 
     def drop(self, ids: Collection[str]) -> None:
         """Remove letters, all or none."""
+
+
+class SourceLetters(LetterStore, Protocol):
+    """Those that a source keeps."""
 
     def replay(self, ids: Sequence[str]) -> Set[str]:
         """Let the next batch read their records again; the letters of which it will.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -151,6 +151,11 @@ def _no_check() -> None:
     """Most batches need no check."""
 
 
+def _one_by_one(splits: tuple[Split, ...]) -> tuple[Split, ...]:
+    """Most splits are read each by itself."""
+    return splits
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Splits that are read together, what they bring, and how far the source is then.
@@ -165,7 +170,8 @@ class Batch:
     still the same; the ledger keeps it and gives it to ``prepare``. None keeps what is there.
     ``resumed`` are partitions that were stopped, and that this batch reads on: what they waited for
     has come. ``keep_rejected`` is for sources with dead letters of their own: it is given those of
-    a batch before anything is committed, and again when the batch is repeated.
+    a batch before anything is committed, and again when the batch is repeated. ``join`` makes fewer
+    splits of those that one task has, for a reader that fetches ahead of what it reads.
     """
 
     reader: SplitReader
@@ -178,6 +184,7 @@ class Batch:
     check: Callable[[], None] = _no_check
     witness: str | None = None
     keep_rejected: Callable[[Sequence[RejectedRecord]], None] | None = None
+    join: Callable[[tuple[Split, ...]], tuple[Split, ...]] = _one_by_one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

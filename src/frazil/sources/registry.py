@@ -18,7 +18,7 @@ KINDS = {
 }
 # The modules that splits and their readers are unpickled from: Spark's workers start with them.
 TASK_MODULES = (
-    "frazil.sources.buffer.reader",
+    "frazil.sources.buffer.reading.reader",
     "frazil.sources.kafscale.reading.reader",
     "frazil.sources.postgres.copy.reader",
     "frazil.sources.postgres.stream.reader",

@@ -17,7 +17,7 @@ import pyarrow as pa
 from frazil.hooks import SystemClock
 from frazil.model.change import Operation
 from frazil.model.postgres.lsn import format_lsn
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.model.schema.table_layout import CDC_LAYOUT, TableLayout
 from frazil.model.source_table import SourceColumn, SourceTable, TableBegin
 from frazil.sources.change_schema import arrow_type

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.model.change import Operation
-from frazil.model.record_payload import PayloadFormError, decode_record_payload
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.record_payload import PayloadFormError, decode_record_payload
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.change_schema import arrow_type
 from frazil.sources.protocol import Split, TableRows
 from frazil.testing.in_memory_database import ROW_BYTES, LoggedRow
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frazil.model.marker import Position
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.model.source_table import SourceTable
     from frazil.sources.replaying import ReplayedReading
     from frazil.testing.in_memory_topics import InMemoryTopics

@@ -18,7 +18,7 @@ from frazil.hooks import SystemClock
 from frazil.model.change import Operation
 from frazil.model.command import command
 from frazil.model.postgres.lsn import format_lsn, parse_lsn
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 from frazil.model.source_table import TableBegin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (

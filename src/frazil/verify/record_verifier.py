@@ -21,7 +21,7 @@ from frazil.ledger.rows import brief_position
 from frazil.model.command import command
 from frazil.model.humanize import counted
 from frazil.model.marker import MarkerRole
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.verify.mirror_verifier import Verification
 from frazil.verify.offset_ranges import RANGE_OFFSETS, differing_ranges, join_offsets
 from frazil.verify.row_comparison import SAMPLES

@@ -18,9 +18,9 @@ from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.merge.merger import Merger
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.capture import build_capture, build_ingest_loop
-from frazil.pipeline.loops.loop import Ending, StopRequest
+from frazil.pipeline.loops.loop import Ending
 from frazil.pipeline.tables.merge_settings import load_merges
+from tests.support.ingest.once import IngestOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from frazil.demo.services import ObjectStore, RestCatalog
     from frazil.ingest.report import BatchReport
     from frazil.model.table_name import TableName
-    from frazil.pipeline.next_step import NextStep
     from tests.support.buffer.tables import Buffer
 
 Row = dict[str, Any]
@@ -107,27 +106,9 @@ class CapturedBuffer:
 
     def ingest_once(self) -> Ending:
         """As ``frazil ingest --once`` does it in a new process."""
-        config = self.config
-        capture = build_capture(attach_session(self.spark, config), config)
-        self.reports, self.failures = [], []
-
-        def fail(error: Exception, _step: NextStep) -> None:
-            self.failures.append(error)
-
-        loop = build_ingest_loop(
-            self.spark,
-            config,
-            capture,
-            stop=StopRequest(),
-            on_report=self.reports.append,
-            on_error=fail,
-        )
-        try:
-            return loop.run(once=True)
-        finally:
-            # As the end of a process does, however it came.
-            capture.source.close()
-            capture.claim.release()
+        once = IngestOnce()
+        self.reports, self.failures = once.reports, once.failures
+        return once.run(self.spark, self.config)
 
     def merge(self) -> None:
         """All mirrors."""
@@ -192,6 +173,7 @@ def captured_buffer(
             }
         },
         "mirror": {"index": {"cache_dir": f"{folder}/cache_{suffix}"}},
+        "telemetry": {"listen": "127.0.0.1:0"},
         "retry": {"attempts": 2, "base": "50ms", "max": "100ms"},
         "source": {
             "kind": "buffer",

@@ -121,6 +121,26 @@ class BufferSubject:
         with psycopg.connect(self.database.dsn.get_secret_value()) as connection:
             connection.execute(INSERT, self._event(table, "INSERT", None, values))
 
+    def write(
+        self,
+        table: str,
+        operation: str,
+        before: dict[str, object] | None,
+        after: dict[str, object] | None,
+    ) -> None:
+        """An event as it is given, whatever the rows are."""
+        with psycopg.connect(self.database.dsn.get_secret_value()) as connection:
+            connection.execute(INSERT, self._event(table, operation, before, after))
+
+    def marked(self) -> list[tuple[str, bool]]:
+        """The tables that have processed events, and those that have pending ones."""
+        found = self.database.ask(
+            "select coalesce(json_agg(distinct jsonb_build_array(table_name, processed_at is not "
+            "null)), '[]') from philotes.cdc_events"
+        )
+        assert isinstance(found, list)
+        return sorted((name, is_marked) for name, is_marked in found)
+
     def _events(self, change: Change) -> list[tuple[Any, ...]]:
         match change:
             case InsertRow(table, values):

@@ -18,12 +18,12 @@ from frazil.config import load_config
 from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.merge.merger import Merger
 from frazil.model.table_name import parse_table_name
-from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.configured_source import configured_source
-from frazil.pipeline.letter_replay import build_replay
-from frazil.pipeline.loops.loop import Ending, StopRequest
+from frazil.pipeline.letters.replay import build_replay
+from frazil.pipeline.loops.loop import Ending
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name
 from frazil.pipeline.tables.merge_settings import load_merges
+from tests.support.ingest.once import IngestOnce
 from tests.support.kafscale.broker import Broker
 from tests.support.lake.other_readers import rows_by_pyiceberg
 
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from frazil.demo.services import EtcdServer, ObjectStore
     from frazil.ingest.replay import ReplayReport
     from frazil.ingest.report import BatchReport
-    from frazil.model.dead_letter import DeadLetter
+    from frazil.model.records.dead_letter import DeadLetter
     from frazil.model.table_name import TableName
-    from frazil.pipeline.next_step import NextStep
 
 Row = dict[str, Any]
 
@@ -74,25 +73,9 @@ class CapturedTopics:
 
     def ingest_once(self) -> Ending:
         """As ``frazil ingest --once`` does it in a new process."""
-        config = self.config
-        capture = build_capture(attach_session(self.spark, config), config)
-        self.reports, self.failures = [], []
-
-        def fail(error: Exception, _step: NextStep) -> None:
-            self.failures.append(error)
-
-        loop = build_ingest_loop(
-            self.spark,
-            config,
-            capture,
-            stop=StopRequest(),
-            on_report=self.reports.append,
-            on_error=fail,
-        )
-        try:
-            return loop.run(once=True)
-        finally:
-            capture.claim.release()
+        once = IngestOnce()
+        self.reports, self.failures = once.reports, once.failures
+        return once.run(self.spark, self.config)
 
     def plan(self) -> dict[str, Planned]:
         """As ``frazil plan`` shows it, by topic."""

@@ -17,7 +17,7 @@ from frazil.config.models.kafscale_source import (
     Validation,
 )
 from frazil.errors import StorageError
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
 from frazil.sources.change_schema import change_schema

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from frazil.model.change import Operation
 from frazil.model.marker import Marker
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 from frazil.model.source_table import TableBegin
 from frazil.sources.change_schema import change_schema
 from frazil.sources.protocol import (

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.ingest.task import _TableWriters, over_bound
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.protocol import ChangeColumn
 
 NAME, OTHER = "public.users", "public.orders"

@@ -31,7 +31,7 @@ from frazil.ledger.table_state import (
 )
 from frazil.model.cause import Cause
 from frazil.model.marker import MarkerRole
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 
 if TYPE_CHECKING:
     from frazil.ledger.rows import Row

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.model.record_payload import PayloadFormError, RecordPayload, decode_record_payload
+from frazil.model.records.record_payload import (
+    PayloadFormError,
+    RecordPayload,
+    decode_record_payload,
+)
 
 SOME_BYTES = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=9).map(str.encode))
 

@@ -18,7 +18,7 @@ from frazil.ingest.report import BatchReport, TableIngested
 from frazil.merge.report import MergeAction, MergeCommit, MergePhase, MergeReport
 from frazil.model.key_index import Repair, RepairReason
 from frazil.model.policy import LogFormat, LogLevel
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.pipeline.next_step import Fenced, Pause, RetriesExhausted, RetryAfter
 from frazil.pipeline.recording.recorders import IngestRecorder, Recorder, TracedMerge
 from frazil.pipeline.status.board import StatusBoard

@@ -13,16 +13,14 @@ import pytest
 from frazil.config import Config, TableSettings, table_settings
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Decimal, Primitive, Scalar
-from frazil.sources.buffer.event_queries import (
+from frazil.sources.buffer.reading.event_queries import (
     ClaimedEvents,
-    RowColumns,
+    NamedColumns,
     has_others_query,
     rows_query,
 )
-from frazil.sources.buffer.json_text import convert_text
-from frazil.sources.buffer.relations import BufferRelations
-from frazil.sources.buffer.settings import TableChoice
-from frazil.sources.buffer.shape import (
+from frazil.sources.buffer.reading.json_text import convert_text
+from frazil.sources.buffer.reading.shape import (
     MOST_COLUMNS,
     EventColumn,
     HistoryColumns,
@@ -34,10 +32,12 @@ from frazil.sources.buffer.shape import (
     parse_history,
     postgres_type,
 )
+from frazil.sources.buffer.relations import BufferRelations
+from frazil.sources.buffer.settings import TableChoice
 
-INTEGER = SeenColumn("id", all_booleans=False, all_integers=True)
-TRUTH = SeenColumn("done", all_booleans=True, all_integers=False)
-TEXT = SeenColumn("name", all_booleans=False, all_integers=False)
+INTEGER = SeenColumn("id", 9, numbers=9, integers=9)
+TRUTH = SeenColumn("done", 9, booleans=9)
+TEXT = SeenColumn("name", 9)
 
 
 def settings_of(**table: Any) -> TableSettings:
@@ -106,13 +106,31 @@ def test_a_type_widens_where_iceberg_does_and_never_flips() -> None:
     assert grown.shape.key == (1,)
 
 
+@pytest.mark.parametrize(
+    ("seen", "type_"),
+    [
+        # One that is something else is no row, and decides nothing.
+        (SeenColumn("c", 3, numbers=2, integers=2), Primitive.LONG),
+        (SeenColumn("c", 1000, booleans=999), Primitive.BOOLEAN),
+        # As many of one kind as of others: text has all of them.
+        (SeenColumn("c", 2, numbers=1, integers=1), Primitive.STRING),
+        (SeenColumn("c", 3, booleans=1, numbers=1, integers=1), Primitive.STRING),
+        # A number that no integer of 64 bits is: every digit of all of them is kept.
+        (SeenColumn("c", 1000, numbers=1000, integers=999), Primitive.STRING),
+    ],
+)
+def test_most_values_decide_the_type_of_a_new_column(seen: SeenColumn, type_: Scalar) -> None:
+    grown = grow_shape(TableShape(), HistoryColumns(), (seen,), settings_of())
+    assert types(grown.shape) == {"c": type_}
+
+
 def test_names_that_no_column_can_have_are_unusable() -> None:
     wrong = ("", "_cdc_lsn", "_file", "ID", "__frazil_x", "y" * 300)
-    seen = (INTEGER, *(SeenColumn(each, False, False) for each in wrong))  # noqa: FBT003 - as rows
+    seen = (INTEGER, *(SeenColumn(each, 1) for each in wrong))
     grown = grow_shape(TableShape(), HistoryColumns(), seen, settings_of())
     assert grown.shape.names == ("id",)
     assert set(grown.unusable) == set(wrong)
-    many = [SeenColumn(f"c{number}", False, False) for number in range(MOST_COLUMNS + 1)]  # noqa: FBT003
+    many = [SeenColumn(f"c{number}", 1) for number in range(MOST_COLUMNS + 1)]
     grown = grow_shape(TableShape(), HistoryColumns(), many, settings_of())
     assert (len(grown.shape.columns), len(grown.unusable)) == (MOST_COLUMNS, 1)
 
@@ -197,18 +215,22 @@ def test_statements_quote_what_documents_bring() -> None:
         relations=BufferRelations(schema='phil"otes'),
         pipeline="p",
         batch=1,
-        source_id="it's",
-        schema="s",
-        name="t",
         first_id=1,
         last_id=9,
     )
-    query = rows_query(events, RowColumns(("a'b",), ("a'b",), ("un'usable",)))
-    assert "->> 'a''b'" in query
-    assert "'un''usable'" in query
-    assert "'it''s'" in query
-    assert '"phil""otes"' in query
-    assert "'a''b'" in has_others_query(events, ("a'b",))
+    table = NamedColumns(
+        source_id="it's",
+        schema="s",
+        name="t",
+        columns=("a'b",),
+        key=("a'b",),
+        unusable=("un'usable",),
+    )
+    for query in (rows_query(events, [table]), has_others_query(events, [table])):
+        assert "'a''b'" in query
+        assert "'un''usable'" in query
+        assert "'it''s'" in query
+        assert '"phil""otes"' in query
 
 
 def test_patterns_choose_tables() -> None:

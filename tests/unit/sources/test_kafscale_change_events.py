@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.models.kafscale_source import Envelope, OnWrongValue
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.change_schema import change_schema
 from frazil.sources.kafscale.changes.change_events import ChangeEvents, TopicChanges
 from frazil.sources.protocol import CountedOutcome

@@ -20,7 +20,7 @@ from frazil.config.models.kafscale_source import (
     Validation,
 )
 from frazil.errors import StorageError
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.kafscale.reading import lfs as lfs_module
 from frazil.sources.kafscale.reading.record_rows import LFS_COLUMNS
 from frazil.sources.kafscale.records.record_schema import RecordSchema

@@ -35,6 +35,7 @@ def planned(
     on_gap: OnGap = OnGap.STOP,
     taken: int | None = None,
     gone: tuple[int, ...] = (),
+    lost: tuple[OffsetGap, ...] = (),
 ) -> PartitionLine:
     """Segments by base offset, each with the last offset of its footer."""
     segments = listed(*ends)
@@ -52,6 +53,7 @@ def planned(
             },
         ),
         on_gap,
+        lost,
     )
 
 
@@ -62,24 +64,30 @@ def read(line: PartitionLine) -> list[tuple[int, int, int]]:
 def test_segments_follow_each_other_by_their_footers() -> None:
     line = planned({0: 9, 10: 10, 11: 40})
     assert read(line) == [(0, 0, 10), (10, 10, 11), (11, 11, 41)]
-    assert line.gap is None
+    assert line.gaps == ()
 
 
 def test_what_is_missing_ends_the_line_there() -> None:
     line = planned({0: 9, 15: 20})
     assert read(line) == [(0, 0, 10)]
-    assert line.gap == OffsetGap(10, 15)
+    assert line.gaps == (OffsetGap(10, 15),)
 
 
 def test_what_is_missing_is_noted_and_passed_by_setting() -> None:
-    line = planned({0: 9, 15: 20, 21: 21}, on_gap=OnGap.RECORD)
+    ends: dict[int, int | None] = {0: 9, 15: 20, 21: 21, 30: 30}
+    first, second = OffsetGap(10, 15), OffsetGap(22, 30)
+    # Not while it may still be uploaded.
+    line = planned(ends, on_gap=OnGap.RECORD)
+    assert (read(line), line.gaps) == ([(0, 0, 10)], (first, second))
+    line = planned(ends, on_gap=OnGap.RECORD, lost=(first,))
     assert read(line) == [(0, 0, 10), (15, 15, 21), (21, 21, 22)]
     assert [each.missing_from for each in line.segments] == [None, 10, None]
-    assert line.gap is None
+    assert line.gaps == (second,)
+    assert planned(ends, on_gap=OnGap.RECORD, lost=(first, second)).gaps == ()
 
 
 def test_a_position_before_the_oldest_segment_is_a_gap() -> None:
-    assert planned({5: 9}, start=3).gap == OffsetGap(3, 5)
+    assert planned({5: 9}, start=3).gaps == (OffsetGap(3, 5),)
 
 
 def test_a_position_in_a_segment_reads_the_rest_of_it() -> None:
@@ -110,13 +118,13 @@ def test_a_partition_that_failed_is_planned_up_to_the_segment_that_failed() -> N
     assert read(planned(ends, stop=10)) == [(0, 0, 10)]
     # The record is in the middle of a segment, which is read completely or not at all.
     assert read(planned(ends, stop=15)) == [(0, 0, 10)]
-    assert planned(ends, stop=15).gap is None
+    assert planned(ends, stop=15).gaps == ()
 
 
 def test_a_segment_that_expired_after_the_listing_is_looked_at_again_later() -> None:
     line = planned({0: 9, 10: 19, 20: 29}, gone=(10,))
     assert read(line) == [(0, 0, 10)]
-    assert line.gap is None
+    assert line.gaps == ()
 
 
 def test_the_end_of_the_last_segment_that_is_taken_is_known_from_the_one_behind_it() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from threading import Barrier
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -18,15 +19,18 @@ from frazil.errors import (
     PositionLostError,
     StorageError,
 )
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.kafscale.reading import reader as reader_module
 from frazil.sources.kafscale.reading.reader import SegmentReader, connections_for
 from frazil.sources.kafscale.reading.segment_faults import MOST_PAYLOAD_BYTES
-from frazil.sources.protocol import PartitionFailure, TableRows
+from frazil.sources.kafscale.segments.planned import SegmentRun
+from frazil.sources.kafscale.segments.planning import join_splits
+from frazil.sources.protocol import PartitionFailure, Split, TableRows
 from tests.support.kafscale.segments import Message, client_batch, raw_batch, record, segment
 from tests.support.kafscale.topics import (
     TOPIC,
     BucketInMemory,
+    TopicReading,
     planned,
     read_topic,
     segment_key,
@@ -292,3 +296,50 @@ def test_small_segments_are_fetched_by_number_and_large_ones_by_bytes() -> None:
     assert connections_for(4 * mebibyte) == 4
     # One is decoded while the next one comes.
     assert connections_for(500 * mebibyte) == 2
+
+
+class BucketOfPairs(BucketInMemory):
+    """Answers two requests at a time, and none that is alone."""
+
+    both: ClassVar[Barrier] = Barrier(2)
+
+    def read(self, key: str, *, at_most: int | None = None) -> bytes:
+        self.both.wait(timeout=60)
+        return super().read(key, at_most=at_most)
+
+
+def joined(*runs: SegmentRun) -> Split:
+    (found,) = join_splits(tuple(Split(each, 5) for each in runs))
+    assert found.weight == 5 * len(runs)
+    return found
+
+
+@pytest.mark.fault("U7")
+def test_segments_of_the_next_partition_are_on_their_way_while_one_is_read() -> None:
+    runs = [SegmentRun(TOPIC, 1, (planned(1, 2),)), SegmentRun(TOPIC, 0, (planned(0, 1),))]
+    stored = {segment_key(at): simple(at, b"%d" % at) for at in range(2)}
+    reader = SegmentReader(bucket=BucketOfPairs(objects=stored), topics={TOPIC: topic_plan()})
+    found = TopicReading(topic_plan(), tuple(reader.read(joined(*runs))))
+    assert [(row["partition"], row["value"]) for row in found.rows] == [(0, b"0"), (1, b"1")]
+
+
+def test_a_run_that_stops_leaves_the_other_runs_of_its_task_complete() -> None:
+    first, second = (planned(0, 1), planned(1, 2), planned(2, 3)), (planned(3, 4), planned(4, 5))
+    stored = {segment_key(at): simple(at, b"%d" % at) for at in (0, 2, 3, 4)}
+    reader = SegmentReader(bucket=BucketInMemory(objects=stored), topics={TOPIC: topic_plan()})
+    runs = [SegmentRun(TOPIC, 0, first), SegmentRun(TOPIC, 1, second)]
+    rows, failure, *others = reader.read(joined(*runs))
+    assert isinstance(failure, PartitionFailure)
+    assert (failure.partition, failure.offset) == (f"{TOPIC}/0", 1)
+    found = TopicReading(topic_plan(), (rows, *others))
+    assert [(row["partition"], row["value"]) for row in found.rows] == [
+        (0, b"0"),
+        (1, b"3"),
+        (1, b"4"),
+    ]
+
+
+def test_a_split_of_another_kind_is_refused() -> None:
+    reader = SegmentReader(bucket=BucketInMemory(), topics={})
+    with pytest.raises(TypeError):
+        next(reader.read(Split("something", 1)))

@@ -15,7 +15,7 @@ from frazil.config.models.kafscale_source import (
     Validation,
 )
 from frazil.errors import MalformedChangeError
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.model.schema.types import Primitive
 from frazil.model.source_table import SourceColumn
 from frazil.sources.kafscale.records.record_schema import RecordSchema

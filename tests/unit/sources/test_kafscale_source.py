@@ -105,6 +105,34 @@ def test_a_gap_that_is_filled_after_all_lets_its_partition_go_on() -> None:
     assert not source.has_reached({"orders/0": 46})
 
 
+@pytest.mark.fault("U25")
+def test_gaps_that_are_recorded_are_waited_for_together_and_not_one_by_one() -> None:
+    world = PartitionsInMemory(on_gap="record")
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    for base in (0, 5, 9):
+        world.add(FIRST, base)
+    source = world.open(gap_seconds=10.0, clock=clock)
+    # A segment that appears after its successors is not passed by.
+    assert read(plan(source, at(ledger={"orders/0": 0}))) == [("orders/0", 0)]
+    known = at(ledger={"orders/0": 1})
+    clock.advance(5)
+    assert source.plan(known, ROOMY) is None
+    assert not source.has_reached({"orders/0": 10})
+    world.add(FIRST, 1, count=4)
+    assert read(plan(source, known)) == [("orders/0", 1), ("orders/0", 5)]
+    # The other gap was known all the time.
+    clock.advance(6)
+    batch = plan(source, known)
+    assert read(batch) == [("orders/0", 1), ("orders/0", 5), ("orders/0", 9)]
+    missing = [
+        each.missing_from
+        for split in batch.splits
+        for each in split.payload.segments  # type: ignore[attr-defined]
+    ]
+    assert (missing, batch.failures) == ([None, None, 6], ())
+    assert source.has_reached({"orders/0": 10})
+
+
 def test_a_partition_that_stopped_for_another_reason_is_not_looked_at() -> None:
     world, clock = PartitionsInMemory(), ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     world.add(FIRST, 3)

@@ -50,6 +50,10 @@ class BinaryColumn:
             return None
         return pa.py_buffer(np.packbits(self.is_known, bitorder="little"))
 
+    def take(self, rows: NDArray[np.int64]) -> BinaryColumn:
+        """The field of some of the rows; no value is copied."""
+        return BinaryColumn(self.frames, self.starts[rows], self.stops[rows], self.is_known[rows])
+
     def require_size(self, size: int) -> None:
         """MalformedFileError unless every value has so many bytes."""
         wrong = self.is_known & (self.stops - self.starts != size)

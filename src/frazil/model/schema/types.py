@@ -213,6 +213,14 @@ class Schema:
         """The field with this id, at any depth."""
         return next((each for each in self.columns() if each.field.id == field_id), None)
 
+    def numbers_of(self, column: Column) -> tuple[int, ...]:
+        """The column's place among its siblings, from the top to itself."""
+        siblings, numbers = self.fields, []
+        for each in column.path:
+            numbers.append([sibling.id for sibling in siblings].index(each.id))
+            siblings = children(each.type)
+        return tuple(numbers)
+
     def by_name(self, name: str) -> Column | None:
         """The field with this dotted name, at any depth."""
         return next((each for each in self.columns() if each.name == name), None)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from frazil import errors
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.protocol import CountedOutcome
 from frazil.telemetry import metric_names_foreign as foreign
 

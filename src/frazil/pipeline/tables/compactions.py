@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.config import table_settings
 from frazil.errors import CommitConflictError, ConfigError
 from frazil.maintain.compaction.compactor import RewriteOptions
 from frazil.maintain.compaction.index_runs import load_due_runs
-from frazil.maintain.compaction.landing import Landed
+from frazil.maintain.compaction.landing import Abandoned, Landed
 from frazil.maintain.compaction.running import TableCompaction
 from frazil.maintain.facts import KeptRole
 from frazil.maintain.jobs import CompactJob, IndexJob, JobOutcome
@@ -71,19 +70,16 @@ class Compactions:
     def _compact(self, table: LakeTable, job: CompactJob) -> JobOutcome:
         del table
         files = {each.location for each in job.files}
-        mirror, _ = self._merge_of(job.table)
-        config = self._config
-        upkeep = (
-            config.maintenance if mirror is None else table_settings(config, mirror).maintenance
+        options = RewriteOptions(
+            target_bytes=job.target_bytes, order=job.order, slots=self._slots()
         )
-        options = RewriteOptions(target_bytes=upkeep.compact.target_file_size, slots=self._slots())
         try:
             report = self._compaction_of(job.table).compact(files, options)
         except CommitConflictError:
             return JobOutcome(job=job, is_done=False)
         rewrite, landing = report.rewrite, report.landing
         if rewrite is None or not isinstance(landing, Landed):
-            return JobOutcome(job=job, is_done=False)
+            return JobOutcome(job=job, is_done=False, given_up=_reason(landing))
         return JobOutcome(
             job=job,
             files_added=landing.files_added,
@@ -96,11 +92,11 @@ class Compactions:
     def _merge_runs(self, table: LakeTable, job: IndexJob) -> JobOutcome:
         del table
         try:
-            landing = self._compaction_of(job.table).merge_runs()
+            landing = self._compaction_of(job.table).merge_runs(slots=self._slots())
         except CommitConflictError:
             return JobOutcome(job=job, is_done=False)
         if not isinstance(landing, Landed):
-            return JobOutcome(job=job, is_done=False)
+            return JobOutcome(job=job, is_done=False, given_up=_reason(landing))
         return JobOutcome(
             job=job,
             files_added=landing.files_added,
@@ -139,3 +135,7 @@ class Compactions:
         """The tasks that may run at a time: a share of the session's."""
         total = self._session.sparkContext.defaultParallelism
         return max(1, total * self._config.maintenance.share // 100)
+
+
+def _reason(landing: Landed | Abandoned | None) -> str:
+    return landing.reason if isinstance(landing, Abandoned) else ""

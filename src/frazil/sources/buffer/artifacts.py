@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import SessionAccess
+from frazil.clients.postgres.lock_claim import load_holder
 from frazil.errors import SlotBusyError
 from frazil.model.humanize import counted
 from frazil.model.postgres.names import quote_identifier, quote_literal
 from frazil.sources.artifacts import Artifact
-from frazil.sources.buffer.database import lock_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +25,6 @@ _HAS_SCHEMA: Final = "select to_regnamespace(%(schema)s) is not null"
 _PIPELINES: Final = "select pipeline from {pipelines}"
 _OPEN: Final = """
     select coalesce(sum(events), 0)::bigint from {claimed_tables} where pipeline = %(pipeline)s
-"""
-_WORKERS: Final = """
-    select holder.pid, nullif(activity.application_name, '')
-    from pg_locks as holder
-    left join pg_stat_activity as activity on activity.pid = holder.pid
-    where holder.locktype = 'advisory' and holder.granted and holder.objsubid = 1
-        and holder.database = (select oid from pg_database where datname = current_database())
-        and (holder.classid::bigint << 32) | holder.objid::bigint = %(key)s
 """
 
 
@@ -54,14 +45,6 @@ class _Name(NamedTuple):
 
 class _Count(NamedTuple):
     value: int
-
-
-@dataclass(frozen=True, slots=True)
-class BufferWorker:
-    """A session that works for the pipeline."""
-
-    process: int
-    application: str | None
 
 
 class BufferTeardown:
@@ -109,7 +92,7 @@ def _find(session: Session, settings: BufferSettings) -> tuple[Artifact, ...]:
     query = _PIPELINES.format(pipelines=relations.pipelines)
     others = {each.value for each in session.load(_Name, query, doing=_DOING)}
     others -= {settings.pipeline}
-    worker = _load_worker(session, settings)
+    worker = load_holder(session, settings.worker_lock)
     if not others:
         statement = f"drop schema if exists {own} cascade;"
         return (
@@ -142,7 +125,12 @@ def _find(session: Session, settings: BufferSettings) -> tuple[Artifact, ...]:
 def _forget(settings: BufferSettings) -> str:
     """One statement, so that all of it goes or nothing."""
     relations, pipeline = settings.relations, quote_literal(settings.pipeline)
-    tables = (relations.claimed_tables, relations.seen_tables, relations.backpressure)
+    tables = (
+        relations.claimed_batches,
+        relations.claimed_tables,
+        relations.seen_tables,
+        relations.backpressure,
+    )
     steps = ", ".join(
         _FORGET.format(name=f"step_{at}", table=each, pipeline=pipeline)
         for at, each in enumerate(tables)
@@ -152,9 +140,3 @@ def _forget(settings: BufferSettings) -> str:
 
 _FORGET: Final = "{name} as (delete from {table} where pipeline = {pipeline})"
 _FORGET_ALL: Final = "with {steps} delete from {pipelines} where pipeline = {pipeline};"
-
-
-def _load_worker(session: Session, settings: BufferSettings) -> BufferWorker | None:
-    name = f"pipeline {settings.pipeline} of {settings.relations.events}"
-    found = session.load(BufferWorker, _WORKERS, {"key": lock_number(name)}, doing=_DOING)
-    return found[0] if found else None

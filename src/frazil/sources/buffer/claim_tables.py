@@ -2,7 +2,9 @@
 
 The events of a batch are named by their ids, never by a range of them: ids commit out of order, and
 a lower one that appears later belongs to a later batch. Ids that follow each other without a gap
-are kept as one run, so that an ordinary batch takes a few bytes.
+are one run, whatever tables they are of, so that an ordinary batch takes a few bytes and is read
+and marked in the order that its events lie in. An open batch has the events of the tables that are
+listed with it, and of no others.
 """
 
 from __future__ import annotations
@@ -31,6 +33,12 @@ def claim_table_statements(relations: BufferRelations) -> tuple[str, ...]:
             seen_at timestamptz not null default now(),
             primary key (pipeline, schema_name, table_name)
         )""",
+        f"""create table if not exists {relations.claimed_batches} (
+            pipeline text not null,
+            batch bigint not null,
+            ids int8multirange not null,
+            primary key (pipeline, batch)
+        )""",
         f"""create table if not exists {relations.claimed_tables} (
             pipeline text not null,
             batch bigint not null,
@@ -39,15 +47,14 @@ def claim_table_statements(relations: BufferRelations) -> tuple[str, ...]:
             table_name text not null,
             events bigint not null,
             bytes bigint not null,
-            first_ids bigint[] not null,
-            last_ids bigint[] not null,
+            first_id bigint not null,
+            last_id bigint not null,
             primary key (pipeline, batch, source_id, schema_name, table_name)
         )""",
         f"""create or replace view {relations.claims} as
             select claimed.pipeline, claimed.batch, event_id
-            from {relations.claimed_tables} as claimed
-            cross join lateral unnest(claimed.first_ids, claimed.last_ids)
-                as run (first_id, last_id)
-            cross join lateral generate_series(run.first_id, run.last_id) as event_id
+            from {relations.claimed_batches} as claimed
+            cross join lateral unnest(claimed.ids) as run (ids)
+            cross join lateral generate_series(lower(run.ids), upper(run.ids) - 1) as event_id
         """,  # noqa: S608 - names are quoted
     )

@@ -27,14 +27,6 @@ _PENDING_SOURCES: Final = """
     )
     select source_id from pending where source_id is not null
 """
-# Events that another batch has, of whichever pipeline: a search in one sorted value.
-_TAKEN: Final = """
-    coalesce((
-        select range_agg(int8range(run.first_id, run.last_id, '[]'))
-        from {claimed_tables} as claimed
-        cross join lateral unnest(claimed.first_ids, claimed.last_ids) as run (first_id, last_id)
-    ) @> event.id, false)
-"""
 _CHOSEN: Final = """
     and (event.schema_name || '.' || event.table_name) ~ %(include)s
     and (event.schema_name || '.' || event.table_name) !~ %(exclude)s
@@ -55,26 +47,27 @@ _CLAIM: Final = """
                     + coalesce(pg_column_size(event.key_columns), 0) + {row_bytes} as size
             from {events} as event
             where event.source_id = wanted.source_id and event.processed_at is null
-                and not {taken} {chosen}
+                and not {claimed} @> event.id {chosen}
             order by event.created_at, event.id limit %(rows)s
         ) as event
     ), counted as (
         select picked.*, row_number() over oldest as place, sum(size) over oldest as total
         from picked window oldest as (order by created_at, id rows unbounded preceding)
-    ), placed as (
-        select counted.*, id - row_number() over (
-            partition by source_id, schema_name, table_name order by id
-        ) as run
+    ), placed as materialized (
+        select id, source_id, schema_name, table_name, size
         from counted where place <= %(rows)s and total - size < %(bytes)s
     ), runs as (
-        select source_id, schema_name, table_name, count(*) as events, sum(size) as bytes,
-            min(id) as first_id, max(id) as last_id
-        from placed group by source_id, schema_name, table_name, run
+        select int8range(min(id), max(id), '[]') as ids
+        from (select id, id - row_number() over (order by id) as run from placed) as placed
+        group by run
+    ), claimed as (
+        insert into {claimed_batches}
+        select %(pipeline)s, %(batch)s, range_agg(ids) from runs having count(*) > 0
     )
     insert into {claimed_tables}
-    select %(pipeline)s, %(batch)s, source_id, schema_name, table_name, sum(events), sum(bytes),
-        array_agg(first_id order by first_id), array_agg(last_id order by first_id)
-    from runs group by source_id, schema_name, table_name
+    select %(pipeline)s, %(batch)s, source_id, schema_name, table_name, count(*), sum(size),
+        min(id), max(id)
+    from placed group by source_id, schema_name, table_name
     returning events, bytes
 """
 _SEE: Final = """
@@ -87,32 +80,78 @@ _SEE: Final = """
     returning schema_name || '.' || table_name
 """
 _OPEN: Final = """
-    select batch, source_id, schema_name, table_name, events, bytes,
-        first_ids[1], last_ids[cardinality(last_ids)]
+    select batch, source_id, schema_name, table_name, events, bytes, first_id, last_id
     from {claimed_tables}
     where pipeline = %(pipeline)s and batch > %(after)s
     order by batch, schema_name, table_name, source_id
 """
-# By single ids: a join by ranges may be turned round, and go through all events there are.
+# Events are found by the index of their ids and then taken by their places: a join by ranges may be
+# turned round, and go through all events there are.
 _MARK: Final = """
-    update {events} as event set processed_at = now()
-    from {claims} as claim
-    where claim.pipeline = %(pipeline)s and claim.batch <= %(batch)s
-        and event.id = claim.event_id and event.processed_at is null
+    update {events} set processed_at = now()
+    where ctid = any(array(
+        select event.ctid
+        from {claimed_batches} as claimed
+        cross join lateral unnest(claimed.ids) as run (ids)
+        cross join lateral (
+            select event.ctid from {events} as event
+            where event.id >= lower(run.ids) and event.id < upper(run.ids)
+                and event.processed_at is null {of_tables}
+            offset 0
+        ) as event
+        where claimed.pipeline = %(pipeline)s {of_batches}
+    )) and processed_at is null
 """
-_FORGET: Final = """
+_SPAN: Final = """
+    select coalesce(min(lower(ids)), 0), coalesce(max(upper(ids)), 0) from {claimed_batches}
+    where pipeline = %(pipeline)s and batch <= %(batch)s
+"""
+_BETWEEN: Final = "and event.id >= %(first)s and event.id < %(end)s"
+_UP_TO: Final = "and claimed.batch <= %(batch)s"
+_OF_BATCH: Final = "and claimed.batch = %(batch)s"
+_OF_TABLES: Final = "and event.schema_name || '.' || event.table_name = any(%(tables)s::text[])"
+_FORGET_BATCHES: Final = """
+    delete from {claimed_batches} where pipeline = %(pipeline)s and batch <= %(batch)s
+"""
+_FORGET_TABLES: Final = """
     delete from {claimed_tables} where pipeline = %(pipeline)s and batch <= %(batch)s
 """
 _ACKNOWLEDGE: Final = """
     update {pipelines} set acknowledged = greatest(acknowledged, %(batch)s)
     where pipeline = %(pipeline)s
 """
+_SETTLE_TABLES: Final = """
+    delete from {claimed_tables}
+    where pipeline = %(pipeline)s and batch = %(batch)s
+        and schema_name || '.' || table_name = any(%(tables)s::text[])
+"""
+# What the tables that are left have in it, by their single ids.
+_SHRINK: Final = """
+    update {claimed_batches} as claimed set ids = coalesce((
+        select range_agg(int8range(event.id, event.id, '[]'))
+        from unnest(claimed.ids) as run (ids)
+        cross join lateral (
+            select event.id, event.source_id, event.schema_name, event.table_name
+            from {events} as event
+            where event.id >= lower(run.ids) and event.id < upper(run.ids) offset 0
+        ) as event
+        where exists (
+            select from {claimed_tables} as listed
+            where listed.pipeline = claimed.pipeline and listed.batch = claimed.batch
+                and listed.source_id = event.source_id
+                and listed.schema_name = event.schema_name
+                and listed.table_name = event.table_name
+        )
+    ), '{{}}'::int8multirange)
+    where claimed.pipeline = %(pipeline)s and claimed.batch = %(batch)s
+"""
 _ENOUGH: Final = """
     select true from {events} as event
     where event.source_id = any(%(sources)s) and event.processed_at is null
-        and not {taken} {chosen}
+        and not {claimed} @> event.id {chosen}
     offset %(rows)s - 1 limit 1
 """
+_MARKING: Final = "marking events as processed"
 # What an event takes in addition to its documents.
 _ROW_BYTES: Final = 64
 
@@ -165,6 +204,18 @@ class _Found(NamedTuple):
     found: bool
 
 
+class IdSpan(NamedTuple):
+    """Ids from the first one to before the end."""
+
+    first: int
+    end: int
+
+    def halves(self) -> tuple[IdSpan, IdSpan]:
+        """Two spans that are as wide as each other."""
+        middle = (self.first + self.end) // 2
+        return IdSpan(self.first, middle), IdSpan(middle, self.end)
+
+
 @dataclass(frozen=True)
 class Claims:
     """The batches of one pipeline; statements are of whichever session is given."""
@@ -212,25 +263,58 @@ class Claims:
         parameters = self._parameters(after=after)
         return session.load(ClaimedTable, self._named(_OPEN), parameters, doing="reading claims")
 
+    def load_span(self, session: Session, batch: int) -> IdSpan:
+        """What encloses the ids of all batches up to this one."""
+        parameters = self._parameters(batch=batch)
+        (span,) = session.load(IdSpan, self._named(_SPAN), parameters, doing="reading claims")
+        return span
+
+    def mark(self, session: Session, batch: int, span: IdSpan) -> None:
+        """Mark what the batches up to this one have in a span; they stay claimed."""
+        mark = self._named(_MARK, of_tables=_BETWEEN, of_batches=_UP_TO)
+        parameters = self._parameters(batch=batch, first=span.first, end=span.end)
+        session.execute(mark, parameters, doing=_MARKING)
+
     def acknowledge(self, session: Session, batch: int) -> None:
         """The events of all batches up to this one are processed; may be repeated."""
-        parameters, doing = self._parameters(batch=batch), "marking events as processed"
+        parameters, doing = self._parameters(batch=batch), _MARKING
+        mark = self._named(_MARK, of_batches=_UP_TO)
         with session.transaction():
-            for statement in (_MARK, _FORGET, _ACKNOWLEDGE):
+            # Again while there are some: one that is changed meanwhile has another place by then.
+            while session.execute(mark, parameters, doing=doing) > 0:
+                continue
+            for statement in (_FORGET_BATCHES, _FORGET_TABLES, _ACKNOWLEDGE):
                 session.execute(self._named(statement), parameters, doing=doing)
 
-    def _named(self, statement: str) -> str:
+    def settle(self, session: Session, batch: int, tables: Sequence[str]) -> None:
+        """The events of these tables in a batch are processed; the others stay claimed."""
+        parameters = self._parameters(batch=batch, tables=list(tables))
+        doing = _MARKING
+        mark = self._named(_MARK, of_tables=_OF_TABLES, of_batches=_OF_BATCH)
+        with session.transaction():
+            # Again while there are some: one that is changed meanwhile has another place by then.
+            while session.execute(mark, parameters, doing=doing) > 0:
+                continue
+            for statement in (_SETTLE_TABLES, _SHRINK):
+                session.execute(self._named(statement), parameters, doing=doing)
+
+    def _named(self, statement: str, *, of_tables: str = "", of_batches: str = "") -> str:
         relations = self.relations
         names = {
             "events": relations.events,
-            "claims": relations.claims,
+            "claimed": relations.claimed,
+            "claimed_batches": relations.claimed_batches,
             "claimed_tables": relations.claimed_tables,
             "seen_tables": relations.seen_tables,
             "pipelines": relations.pipelines,
             "row_bytes": _ROW_BYTES,
         }
-        taken = _TAKEN.format(**names)
-        return statement.format(**names, taken=taken, chosen="" if self.choice.is_all else _CHOSEN)
+        return statement.format(
+            **names,
+            chosen="" if self.choice.is_all else _CHOSEN,
+            of_tables=of_tables,
+            of_batches=of_batches,
+        )
 
     def _parameters(self, **given: object) -> dict[str, object]:
         choice = self.choice

@@ -8,35 +8,28 @@ another process be faster, what the first one has planned is refused by the mark
 
 from __future__ import annotations
 
-import hashlib
 from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.dsn import SessionAccess
+from frazil.clients.postgres.lock_claim import KEEP_LOCKS, lock_key
 from frazil.errors import SlotBusyError, SourceUnavailableError
 from frazil.sources.buffer.claims import Claims
 from frazil.sources.buffer.own_tables import ensure_own_tables
+from frazil.sources.buffer.reading.event_queries import BY_INDEX
+from frazil.sources.buffer.reading.shape import parse_history
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from frazil.clients.postgres.session import Session
     from frazil.sources.buffer.claims import ClaimedTable, NewClaim
+    from frazil.sources.buffer.reading.shape import HistoryColumns
+    from frazil.sources.buffer.relations import BufferRelations
     from frazil.sources.buffer.settings import BufferSettings
     from frazil.sources.protocol import Limit
 
-# A machine that vanishes closes no connection: without these the server would keep its locks for
-# two hours. Events are found by their ids, or by the index of those that are pending: statistics
-# cannot tell how few rows a run of ids has, and a plan that reads the whole table takes for ever.
-_SETTINGS: Final = """
-    select
-        set_config('tcp_keepalives_idle', '10', false),
-        set_config('tcp_keepalives_interval', '5', false),
-        set_config('tcp_keepalives_count', '3', false),
-        set_config('enable_seqscan', 'off', false),
-        set_config('enable_material', 'off', false)
-"""
 _LOCK_ALONE: Final = "select pg_try_advisory_lock(%(key)s)"
 _LOCK_SHARED: Final = "select pg_try_advisory_lock_shared(%(key)s)"
 _PING: Final = "select true"
@@ -59,7 +52,6 @@ _HISTORY: Final = """
     where (%(sources)s::text[] = '{{}}' or source_id = any(%(sources)s))
     order by schema_name, table_name, source_id, version desc
 """
-_KEY_BYTES: Final = 8
 
 
 class PipelineState(NamedTuple):
@@ -69,6 +61,11 @@ class PipelineState(NamedTuple):
     identity: str
     last_batch: int
     acknowledged: int
+
+    @property
+    def source(self) -> str:
+        """What numbers of batches count in: the database, and our tables in it."""
+        return f"buffer://{self.database}/{self.identity}"
 
 
 class SeenTable(NamedTuple):
@@ -92,6 +89,40 @@ class _Answer(NamedTuple):
     value: bool
 
 
+def explain_source_change(before: str, now: str) -> tuple[str, ...]:
+    """A table is that of its source."""
+    return () if before == now else (f"events of the source {now} took its name",)
+
+
+def parsed_histories(found: Iterable[TableHistory]) -> dict[tuple[str, str], HistoryColumns]:
+    """The columns that the writer has kept, by table and source."""
+    return {
+        (f"{each.schema}.{each.name}", each.source_id): parse_history(each.columns)
+        for each in found
+    }
+
+
+def load_history(
+    session: Session, relations: BufferRelations, sources: Sequence[str]
+) -> list[TableHistory]:
+    """The columns of tables, where the writer keeps them."""
+    query = _HISTORY.format(history=relations.history)
+    return session.load(TableHistory, query, {"sources": list(sources)}, doing="reading columns")
+
+
+def load_state(session: Session, relations: BufferRelations, pipeline: str) -> PipelineState | None:
+    """How far a pipeline is; None: it has not begun."""
+    query = _STATE.format(pipelines=relations.pipelines)
+    found = session.load(PipelineState, query, {"pipeline": pipeline}, doing="reading claims")
+    return found[0] if found else None
+
+
+def load_seen(session: Session, relations: BufferRelations, pipeline: str) -> list[SeenTable]:
+    """Every table that a pipeline has met events of."""
+    query = _SEEN.format(seen_tables=relations.seen_tables)
+    return session.load(SeenTable, query, {"pipeline": pipeline}, doing="reading tables")
+
+
 class BufferDatabase:
     """One session, made when it is first needed; any thread may use it, one at a time."""
 
@@ -113,20 +144,18 @@ class BufferDatabase:
 
     def load_state(self) -> PipelineState:
         """How far the pipeline is."""
+        settings = self._settings
         with self._lock:
-            parameters = {"pipeline": self._settings.pipeline}
-            query = _STATE.format(pipelines=self._settings.relations.pipelines)
-            (state,) = self._working().load(
-                PipelineState, query, parameters, doing="reading claims"
-            )
-            return state
+            state = load_state(self._working(), settings.relations, settings.pipeline)
+        if state is None:
+            message = "what frazil keeps in the buffer database was removed while it was used."
+            raise SourceUnavailableError(message)
+        return state
 
     def load_seen(self) -> list[SeenTable]:
         """Every table that events were met of."""
         with self._lock:
-            parameters = {"pipeline": self._settings.pipeline}
-            query = _SEEN.format(seen_tables=self._settings.relations.seen_tables)
-            return self._working().load(SeenTable, query, parameters, doing="reading tables")
+            return load_seen(self._working(), self._settings.relations, self._settings.pipeline)
 
     def load_history(self) -> list[TableHistory]:
         """The columns of tables, as far as the writer says."""
@@ -134,9 +163,7 @@ class BufferDatabase:
             session = self._working()
             if not self._has_history:
                 return []
-            parameters = {"sources": list(self._settings.source_ids)}
-            query = _HISTORY.format(history=self._settings.relations.history)
-            return session.load(TableHistory, query, parameters, doing="reading columns")
+            return load_history(session, self._settings.relations, self._settings.source_ids)
 
     def load_open(self, after: int) -> list[ClaimedTable]:
         """What batches behind this one have."""
@@ -159,6 +186,11 @@ class BufferDatabase:
         """Mark what the batches up to this one have as processed."""
         with self._lock:
             self._claims.acknowledge(self._working(), batch)
+
+    def settle(self, batch: int, tables: Sequence[str]) -> None:
+        """Mark what these tables have in a batch as processed."""
+        with self._lock:
+            self._claims.settle(self._working(), batch, tables)
 
     def require_session(self, number: int) -> None:
         """Raise SourceUnavailableError unless the session of this number is still there."""
@@ -193,7 +225,8 @@ class BufferDatabase:
         settings = self._settings
         session = connect(settings.dsn, purpose="drain", access=SessionAccess.READ_WRITE)
         try:
-            session.execute(_SETTINGS, doing="setting up the locks")
+            session.execute(KEEP_LOCKS, doing="setting up the locks")
+            session.execute(BY_INDEX, doing="setting up the session")
             _take_locks(session, settings)
             ensure_own_tables(session, settings.relations)
             register = _REGISTER.format(pipelines=settings.relations.pipelines)
@@ -216,14 +249,8 @@ def _take_locks(session: Session, settings: BufferSettings) -> None:
         (_LOCK_ALONE, f"source {each} of {settings.relations.events}") for each in sorted(sources)
     ]
     for statement, name in wanted:
-        key = {"key": lock_number(name)}
+        key = {"key": lock_key(name)}
         (answer,) = session.load(_Answer, statement, key, doing="taking the locks")
         if not answer.value:
             message = f"another process drains the {name}."
             raise SlotBusyError(message)
-
-
-def lock_number(name: str) -> int:
-    """The number that a lock of ours has at the server."""
-    digest = hashlib.sha256(f"frazil {name}".encode()).digest()
-    return int.from_bytes(digest[:_KEY_BYTES], signed=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from frazil.errors import MalformedChangeError, SourceUnavailableError
-from frazil.model.dead_letter import DeadLetter
+from frazil.model.records.dead_letter import DeadLetter
 from frazil.sources.buffer.own_tables import ensure_own_tables
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from frazil.clients.postgres.session import Session
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.sources.buffer.relations import BufferRelations
 
 # Letters of one statement: the server holds them in memory.
@@ -38,8 +38,10 @@ _EXPECT: Final = """
     insert into {undecided} (event_id)
     select distinct letter.original_event_id
     from {letters} as letter
-    join {claims} as claim on claim.event_id = letter.original_event_id
-    where claim.batch = %(batch)s and (
+    where coalesce((
+        select range_agg(run.ids) from {claimed_batches} as claimed
+        cross join lateral unnest(claimed.ids) as run (ids) where claimed.batch = %(batch)s
+    ) @> letter.original_event_id, false) and (
         %(tables)s::text[] is null
         or letter.schema_name || '.' || letter.table_name = any(%(tables)s)
     )
@@ -345,7 +347,7 @@ def _named(statement: str, relations: BufferRelations) -> str:
     return statement.format(
         events=relations.events,
         letters=relations.letters,
-        claims=relations.claims,
+        claimed_batches=relations.claimed_batches,
         claimed=relations.claimed,
         undecided=relations.undecided,
     )

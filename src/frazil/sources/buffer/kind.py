@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from frazil.clients.postgres.lock_claim import LockClaim
 from frazil.model.policy import OnWiden
 from frazil.sources.buffer.operated_kind import OperatedBuffer
 from frazil.sources.buffer.source import BufferSource
-from frazil.sources.buffer.worker_claim import WorkerClaim
 from frazil.sources.kind import CapturePolicy
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class BufferKind(OperatedBuffer):
         """The events and their claims."""
         return BufferSource(self.settings, clock=clock)
 
-    def claim(self) -> WorkerClaim:
+    def claim(self) -> LockClaim:
         """A lock at the server, by the pipeline's name."""
-        return WorkerClaim(self.settings)
+        return LockClaim(self.settings.dsn, self.settings.worker_lock)
 
     def position_problem(self, position: Position) -> str | None:
         """A position is the number of a batch."""

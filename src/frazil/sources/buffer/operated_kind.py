@@ -12,6 +12,7 @@ from frazil.config.models.buffer_source import BufferSection
 from frazil.sources.buffer.artifacts import open_teardown
 from frazil.sources.buffer.checks.source_check import check_readiness, check_source
 from frazil.sources.buffer.dead_letters import BufferLetterStore
+from frazil.sources.buffer.plan_facts import BufferPlanFacts
 from frazil.sources.buffer.record_counts import BufferRecords
 from frazil.sources.buffer.settings import buffer_settings
 from frazil.sources.buffer.upkeep.backpressure import BackpressureMarks, Drained, WaterMarks
@@ -78,6 +79,10 @@ class OperatedBuffer(SourceKind):
     def check(self) -> Findings:
         """The same, the indexes, the sources and the tables of their events."""
         return check_source(self.settings)
+
+    def load_plan_facts(self) -> BufferPlanFacts:
+        """What waits, by table, and which tables and columns are new."""
+        return BufferPlanFacts(self.settings)
 
     def dead_letters(self) -> AbstractContextManager[BufferLetterStore]:
         """Those in the buffer's own table."""

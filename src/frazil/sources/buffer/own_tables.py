@@ -52,6 +52,7 @@ def _load_there(session: Session, relations: BufferRelations) -> _There:
             relations.batch_numbers,
             relations.pipelines,
             relations.seen_tables,
+            relations.claimed_batches,
             relations.claimed_tables,
             relations.claims,
         ],

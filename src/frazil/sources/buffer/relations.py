@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 OWN_SCHEMA: Final = "frazil_buffer"
 _CLAIMED: Final = """coalesce((
-    select range_agg(int8range(run.first_id, run.last_id, '[]'))
-    from {claimed_tables} as claimed
-    cross join lateral unnest(claimed.first_ids, claimed.last_ids) as run (first_id, last_id)
+    select range_agg(run.ids)
+    from {claimed_batches} as claimed cross join lateral unnest(claimed.ids) as run (ids)
 ), '{{}}'::int8multirange)"""
 
 
@@ -54,11 +53,16 @@ class BufferRelations:
     @property
     def claimed(self) -> str:
         """An expression: the ids of all open batches as ranges; computed once for a statement."""
-        return _CLAIMED.format(claimed_tables=self.claimed_tables)
+        return _CLAIMED.format(claimed_batches=self.claimed_batches)
+
+    @property
+    def claimed_batches(self) -> str:
+        """The events of each open batch, as runs of ids."""
+        return _qualified(self.own_schema, "claimed_batches")
 
     @property
     def claimed_tables(self) -> str:
-        """The events of each table in each open batch, as runs of ids."""
+        """The tables that an open batch has events of."""
         return _qualified(self.own_schema, "claimed_tables")
 
     @property

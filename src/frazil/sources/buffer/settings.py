@@ -73,6 +73,11 @@ class BufferSettings:
     letters: LetterPolicy
     tables: TableSettingsOf
 
+    @property
+    def worker_lock(self) -> str:
+        """The lock of the process that works for the pipeline."""
+        return f"pipeline {self.pipeline} of {self.relations.events}"
+
 
 def buffer_settings(
     config: Config, section: BufferSection, tables: TableSettingsOf

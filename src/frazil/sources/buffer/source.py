@@ -8,48 +8,42 @@ events that were claimed, and the markers of the tables say which of them have t
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from frazil.errors import (
-    ConfigError,
-    PositionLostError,
-    SchemaError,
-    SourceReplacedError,
-)
+from frazil.errors import ConfigError, FrazilError, PositionLostError, SourceReplacedError
 from frazil.hooks import SystemClock
-from frazil.model.schema.table_layout import TableLayout
-from frazil.model.source_table import SourceTable, TableBegin
-from frazil.sources.buffer.database import BufferDatabase
+from frazil.sources.buffer.database import (
+    BufferDatabase,
+    explain_source_change,
+    parsed_histories,
+)
 from frazil.sources.buffer.dead_letters import expect_letters, keep_letters, settle_letters
-from frazil.sources.buffer.event_queries import ClaimedEvents
-from frazil.sources.buffer.learning import learn_shape
-from frazil.sources.buffer.reader import EventReader, EventSplit
-from frazil.sources.buffer.shape import (
-    GrownShape,
+from frazil.sources.buffer.marking import Marking
+from frazil.sources.buffer.reading.event_queries import ClaimedEvents
+from frazil.sources.buffer.reading.learning import LearningTable, learn_shapes
+from frazil.sources.buffer.reading.reader import EventReader, EventSplit, EventTable
+from frazil.sources.buffer.reading.shape import (
     HistoryColumns,
     TableShape,
-    decode_shape,
-    encode_shape,
+    described_table,
     grow_shape,
-    parse_history,
-    source_columns,
 )
 from frazil.sources.protocol import Batch, Limit, Split, TableFailure, TablePart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from frazil.hooks import Clock
     from frazil.model.marker import Marker, Position
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
+    from frazil.model.source_table import SourceTable
     from frazil.sources.buffer.claims import ClaimedTable
-    from frazil.sources.buffer.database import PipelineState
+    from frazil.sources.buffer.reading.shape import GrownShape
     from frazil.sources.buffer.settings import BufferSettings
     from frazil.sources.protocol import Progress, TableProgress
 
-LAYOUT: Final = TableLayout(partition_by=(("{prefix}date", "day({prefix}timestamp)"),))
 # A task reads about so much at a time; more splits let tasks share the work fairly.
 _SPLIT_EVENTS: Final = 50_000
 _SPLIT_BYTES: Final = 16 * 2**20
@@ -64,6 +58,7 @@ class BufferSource:
     def __init__(self, settings: BufferSettings, *, clock: Clock | None = None) -> None:
         self._settings = settings
         self._database = BufferDatabase(settings)
+        self._marking = Marking(settings)
         self._clock = clock or SystemClock()
         self._woken = Event()
         self._identity: str | None = None
@@ -73,12 +68,17 @@ class BufferSource:
         # Whether the last claim left events behind, and whether it met tables that nobody knows.
         self._has_more = False
         self._awaits_tables = False
+        # Whether the ledger may stay behind what is committed, because a table is held.
+        self._may_be_held = False
+        # The tables of the last batch, and how far each has come without a row that moved it.
+        self._given: tuple[int, frozenset[str]] | None = None
+        self._finished: dict[str, int] = {}
 
     @property
     def identity(self) -> str:
         """The database, and our tables in it that count batches."""
         if self._identity is None:
-            self._identity = _identity(self._database.load_state())
+            self._identity = self._database.load_state().source
         return self._identity
 
     @property
@@ -107,7 +107,7 @@ class BufferSource:
         was_gone: bool = False,  # noqa: ARG002 - a table is known by its source
     ) -> tuple[str, ...]:
         """A table is that of its source."""
-        return () if before == now else (f"events of the source {now} took its name",)
+        return explain_source_change(before, now)
 
     def selects(self, table: str) -> bool:
         """Whether its events are drained."""
@@ -121,7 +121,7 @@ class BufferSource:
     ) -> Position:
         """Take the locks and check that numbers mean what they meant."""
         state = self._database.load_state()
-        self._identity = _identity(state)
+        self._identity = state.source
         highest = max((_number(each) for each in reached), default=0)
         if since is not None:
             if since.source != self._identity:
@@ -144,8 +144,11 @@ class BufferSource:
             raise PositionLostError(message)
         if begin > state.acknowledged:
             # A process ended right before it did so.
-            self.acknowledge(str(begin))
+            self._database.acknowledge(begin)
+            settle_letters(self._database.session(), self._settings.relations)
         self._planned = begin
+        # A process that died may have left some unmarked that other tables held.
+        self._may_be_held = True
         return str(begin)
 
     # --- planning ---
@@ -154,13 +157,18 @@ class BufferSource:
         """The next batch that a table needs, claimed now if there is none."""
         self._awaits_tables = False
         self._followed = frozenset(progress.tables)
+        self._marking.raise_failure()
+        self._note_finished(progress)
         if progress.acknowledged is None:
             self._planned = self._database.load_state().last_batch + 1
+            self._may_be_held = False
             return None
         acknowledged = _number(progress.acknowledged)
         passed = acknowledged
+        if self._may_be_held:
+            self._settle_committed(progress, acknowledged)
         for number, claimed in self._open(acknowledged).items():
-            needed = _needed(claimed, progress, acknowledged)
+            needed = self._needed(claimed, progress, acknowledged)
             if needed:
                 return self._batch(number, needed, progress)
             passed = number
@@ -169,6 +177,47 @@ class BufferSource:
             self._planned = passed
             return self._moving(passed)
         return self._claim(progress, acknowledged, limit)
+
+    def _note_finished(self, progress: Progress) -> None:
+        """The last batch is finished, also for tables that it brought no row and did not move.
+
+        All of a table's events may be dead letters. One that failed is not in the progress.
+        """
+        given, self._given = self._given, None
+        if given is not None:
+            number, tables = given
+            self._finished |= dict.fromkeys(tables & progress.tables.keys(), number)
+
+    def _needed(
+        self, claimed: Sequence[ClaimedTable], progress: Progress, acknowledged: int
+    ) -> list[ClaimedTable]:
+        """The tables of a batch that have not come there."""
+        found = []
+        for each in claimed:
+            known = progress.tables.get(each.table)
+            if known is not None:
+                position = acknowledged if known.position is None else _number(known.position)
+                if max(position, self._finished.get(each.table, 0)) < each.batch:
+                    found.append(each)
+        return found
+
+    def _settle_committed(self, progress: Progress, acknowledged: int) -> None:
+        """Mark the events of tables that have them, while others hold their batches open.
+
+        The markers of the tables say so: a process that dies before does it the next time.
+        """
+        self._marking.finish()
+        is_held = False
+        for number, claimed in self._open(acknowledged).items():
+            tables = {each.table for each in claimed}
+            needed = {each.table for each in self._needed(claimed, progress, acknowledged)}
+            done = tables & progress.tables.keys() - needed
+            # A batch that all of its tables have moves the ledger, unless one before it is held.
+            is_held = is_held or done != tables
+            if is_held and done:
+                self._database.settle(number, sorted(done))
+        settle_letters(self._database.session(), self._settings.relations)
+        self._may_be_held = False
 
     def _claim(self, progress: Progress, acknowledged: int, limit: Limit) -> Batch | None:
         if not progress.tables and self._open(acknowledged):
@@ -182,7 +231,7 @@ class BufferSource:
             return None
         self._awaits_tables = any(self.selects(each) for each in claim.new_tables)
         claimed = self._open(acknowledged)[claim.batch]
-        needed = _needed(claimed, progress, acknowledged)
+        needed = self._needed(claimed, progress, acknowledged)
         if needed:
             return self._batch(claim.batch, needed, progress)
         self._planned = claim.batch
@@ -195,76 +244,115 @@ class BufferSource:
         return found
 
     def _batch(self, number: int, claimed: Sequence[ClaimedTable], progress: Progress) -> Batch:
-        histories = self._histories()
-        failures: list[TableFailure] = []
-        parts: list[TablePart] = []
-        splits: list[Split] = []
+        failures: dict[str, FrazilError] = {}
+        wanted: list[ClaimedTable] = []
         for each in claimed:
-            known = progress.tables[each.table]
             try:
-                _require_one_source(each, claimed, known)
-                grown = self._learn(each, known, histories)
-            except (ConfigError, SchemaError) as error:
-                failures.append(TableFailure(each.table, error))
-                continue
-            if not grown.shape.columns:
-                # Nothing but TRUNCATE of a table that has no row yet.
-                continue
-            table = _described(each.table, each.source_id, grown.shape)
-            parts.append(TablePart(table=table, start=known.position, goal=str(number)))
-            splits += self._splits(each, grown)
+                _require_one_source(each, claimed, progress.tables[each.table])
+            except ConfigError as error:
+                failures[each.table] = error
+            else:
+                wanted.append(each)
+        learned = self._learn(number, wanted, progress)
+        parts: list[TablePart] = []
+        tables: list[EventTable] = []
+        for each in wanted:
+            grown = learned[each.table]
+            if isinstance(grown, FrazilError):
+                failures[each.table] = grown
+            elif grown.shape.columns:
+                table = described_table(each.table, each.source_id, grown.shape)
+                start = progress.tables[each.table].position
+                parts.append(TablePart(table=table, start=start, goal=str(number)))
+                tables.append(
+                    EventTable(
+                        table=each.table,
+                        source_id=each.source_id,
+                        schema=each.schema,
+                        name=each.name,
+                        shape=grown,
+                    )
+                )
+            # Else nothing but TRUNCATE of a table that has no row yet.
         read = [part.table.name for part in parts]
         expect_letters(self._database.session(), self._settings.relations, number, read)
         self._planned = max(self._planned or 0, number)
+        self._may_be_held = True
+        self._given = number, frozenset(each.table for each in claimed)
         return Batch(
             reader=EventReader(self._settings.dsn),
-            splits=tuple(splits),
+            splits=tuple(self._splits(number, wanted, tables)),
             parts=tuple(parts),
             end=str(number),
-            failures=tuple({each.table: each for each in failures}.values()),
+            failures=tuple(TableFailure(table, error) for table, error in failures.items()),
             check=partial(self._database.require_session, self._database.sessions),
             keep_rejected=self._keep_rejected,
         )
 
     def _learn(
-        self,
-        claimed: ClaimedTable,
-        known: TableProgress,
-        histories: Mapping[tuple[str, str], HistoryColumns],
-    ) -> GrownShape:
-        return learn_shape(
-            self._database.session(),
-            self._events(claimed),
-            decode_shape(known.shape, table=claimed.table),
-            histories.get((claimed.table, claimed.source_id), HistoryColumns()),
-            self._settings.tables(claimed.table),
-        )
+        self, number: int, claimed: Sequence[ClaimedTable], progress: Progress
+    ) -> dict[str, GrownShape | FrazilError]:
+        if not claimed:
+            return {}
+        histories = self._histories()
+        tables = [
+            LearningTable(
+                claimed=each,
+                shape=progress.tables[each.table].shape,
+                history=histories.get((each.table, each.source_id), HistoryColumns()),
+                settings=self._settings.tables(each.table),
+            )
+            for each in claimed
+        ]
+        return learn_shapes(self._database.session(), self._events(number, claimed), tables)
 
     def _events(
-        self, claimed: ClaimedTable, first: int | None = None, last: int | None = None
+        self,
+        batch: int,
+        claimed: Sequence[ClaimedTable],
+        bounds: tuple[int, int] | None = None,
     ) -> ClaimedEvents:
+        first = min(each.first_id for each in claimed)
+        last = max(each.last_id for each in claimed)
+        low, high = bounds or (first, last + 1)
         return ClaimedEvents(
             relations=self._settings.relations,
             pipeline=self._settings.pipeline,
-            batch=claimed.batch,
-            source_id=claimed.source_id,
-            schema=claimed.schema,
-            name=claimed.name,
-            first_id=claimed.first_id if first is None else first,
-            last_id=claimed.last_id if last is None else last,
+            batch=batch,
+            first_id=low,
+            last_id=high - 1,
         )
 
-    def _splits(self, claimed: ClaimedTable, grown: GrownShape) -> list[Split]:
-        """Equal ranges of ids: most of them have about as many events."""
-        wanted = max(claimed.events // _SPLIT_EVENTS, claimed.bytes // _SPLIT_BYTES)
-        width = claimed.last_id - claimed.first_id + 1
+    def _splits(
+        self, number: int, claimed: Sequence[ClaimedTable], tables: Sequence[EventTable]
+    ) -> Iterator[Split]:
+        """Equal ranges of ids: most of them have about as many events.
+
+        Tables are read together where they have about as many columns: a row of the answer has
+        as many as the widest of them.
+        """
+        found = {each.table: each for each in claimed}
+
+        def size(table: EventTable) -> int:
+            return len(table.shape.shape.columns).bit_length()
+
+        for _, group in groupby(sorted(tables, key=size), size):
+            together = tuple(group)
+            own = [found[each.table] for each in together]
+            yield from self._ranges(number, own, together)
+
+    def _ranges(
+        self, number: int, claimed: Sequence[ClaimedTable], tables: tuple[EventTable, ...]
+    ) -> Iterator[Split]:
+        first = min(each.first_id for each in claimed)
+        width = max(each.last_id for each in claimed) + 1 - first
+        events, size = sum(each.events for each in claimed), sum(each.bytes for each in claimed)
+        wanted = max(events // _SPLIT_EVENTS, size // _SPLIT_BYTES)
         count = max(1, min(wanted, _MOST_SPLITS, width))
-        bounds = [claimed.first_id + width * at // count for at in range(count + 1)]
-        weight = max(claimed.bytes, claimed.events * _EVENT_BYTES) // count + 1
-        return [
-            Split(EventSplit(claimed.table, self._events(claimed, low, high - 1), grown), weight)
-            for low, high in pairwise(bounds)
-        ]
+        bounds = [first + width * at // count for at in range(count + 1)]
+        weight = max(size, events * _EVENT_BYTES) // count + 1
+        for each in pairwise(bounds):
+            yield Split(EventSplit(self._events(number, claimed, each), tables), weight)
 
     def _moving(self, number: int) -> Batch:
         """A batch that brings nothing to the tables that are captured."""
@@ -278,10 +366,7 @@ class BufferSource:
         """Events that were processed are gone: no table is given again."""
 
     def _histories(self) -> dict[tuple[str, str], HistoryColumns]:
-        return {
-            (f"{each.schema}.{each.name}", each.source_id): parse_history(each.columns)
-            for each in self._database.load_history()
-        }
+        return parsed_histories(self._database.load_history())
 
     def _declared(
         self, name: str, source: str, histories: Mapping[tuple[str, str], HistoryColumns]
@@ -292,7 +377,7 @@ class BufferSource:
         except ConfigError:
             # Its first batch says so: one that waits for a copy would not hold its events.
             shape = TableShape()
-        return _described(name, source, shape)
+        return described_table(name, source, shape)
 
     # --- next to a batch ---
 
@@ -326,8 +411,12 @@ class BufferSource:
 
     def has_reached(self, position: Position) -> bool:
         """Whether no event that was there then waits to be planned."""
-        is_settled = not (self._has_more or self._awaits_tables)
-        return is_settled and self._planned is not None and self._planned >= _number(position)
+        is_settled = not (self._has_more or self._awaits_tables or self._may_be_held)
+        if not is_settled or self._planned is None or self._planned < _number(position):
+            return False
+        # Whoever asks is about to end: what cannot be marked is not to pass in silence.
+        self._marking.finish()
+        return True
 
     def kept_since(self, position: Position) -> int:  # noqa: ARG002 - as the protocol says
         """Events wait for a paused table as long as it takes: nothing else could give them."""
@@ -352,29 +441,23 @@ class BufferSource:
         return False
 
     def acknowledge(self, position: Position) -> None:
-        """Mark the events of all batches up to this one as processed."""
-        self._database.acknowledge(_number(position))
-        settle_letters(self._database.session(), self._settings.relations)
+        """Mark the events of all batches up to this one as processed, beside what comes next.
+
+        Where the ledger stays behind, the tables that are not held are marked by the next plan.
+        """
+        number = _number(position)
+        if self._planned is None or number >= self._planned:
+            self._may_be_held = False
+        self._marking.start(number)
 
     def close(self) -> None:
         """Forget what was planned, and let go of the locks."""
         self._planned = None
-        self._has_more = self._awaits_tables = False
+        self._has_more = self._awaits_tables = self._may_be_held = False
+        self._given = None
+        self._finished.clear()
+        self._marking.close()
         self._database.close()
-
-
-def _needed(
-    claimed: Sequence[ClaimedTable], progress: Progress, acknowledged: int
-) -> list[ClaimedTable]:
-    """The tables of a batch that have not come there."""
-    found = []
-    for each in claimed:
-        known = progress.tables.get(each.table)
-        if known is not None:
-            position = acknowledged if known.position is None else _number(known.position)
-            if position < each.batch:
-                found.append(each)
-    return found
 
 
 def _require_one_source(
@@ -387,23 +470,6 @@ def _require_one_source(
         message = f"the sources {', '.join(sorted(sources))} have a table of this name."
         next_step = "give each source a pipeline of its own, by source.source_ids"
         raise ConfigError(message, table=each.table, next_step=next_step)
-
-
-def _described(name: str, source: str, shape: TableShape) -> SourceTable:
-    return SourceTable(
-        name=name,
-        identity=source,
-        shape=encode_shape(shape),
-        columns=source_columns(shape),
-        key=shape.key,
-        highest_number=max((each.number for each in shape.columns), default=0),
-        layout=LAYOUT,
-        begins=TableBegin.STREAM,
-    )
-
-
-def _identity(state: PipelineState) -> str:
-    return f"buffer://{state.database}/{state.identity}"
 
 
 def _number(position: Position) -> int:

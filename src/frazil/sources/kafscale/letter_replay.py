@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from frazil.codec.kfs.records import decode_records
 from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.change_schema import change_schema
 from frazil.sources.kafscale.reading.conversion import RecordConversion
 from frazil.sources.kafscale.segments.discovery import SegmentBound

@@ -15,6 +15,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from frazil.clients.object_store import CONNECTIONS
+from frazil.config.models.kafscale_source import OnGap
 from frazil.errors import (
     ConfigError,
     LeaseLostError,
@@ -32,6 +33,7 @@ from frazil.sources.kafscale.segments.planning import (
     PartitionFacts,
     bound_of,
     choose,
+    join_splits,
     line_up,
     split_batch,
 )
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.kafscale.segments.planning import PartitionLine
     from frazil.sources.kafscale.topic_tables import TopicTables
-    from frazil.sources.protocol import Limit, Progress
+    from frazil.sources.protocol import Limit, PartitionFailure, Progress
 
 _log = get_logger(__name__)
 
@@ -199,7 +201,7 @@ class KafscaleSource:
         # One that is at its stop has nothing to read, however much there is behind it.
         readable = {each: at for each, at in starts.items() if at < stops[each]}
         lines, waiting = self._line_up(readable, stops, limit)
-        failures = [found for each in lines if (found := self._gaps.judge(each)) is not None]
+        failures = self._judge_gaps(lines)
         chosen = {each.partition: each.segments for each in lines if each.segments}
         tables, plans, refused = self._load_tables(chosen, progress)
         chosen = {each: found for each, found in chosen.items() if each.topic in tables}
@@ -239,7 +241,16 @@ class KafscaleSource:
             failures=(*failures, *refused),
             resumed=tuple(map(str, resumed)),
             check=partial(self._coordination.leases.require_held, tuple(moved)),
+            join=join_splits,
         )
+
+    def _judge_gaps(self, lines: Sequence[PartitionLine]) -> list[PartitionFailure]:
+        """Partitions that stop where offsets are missing; where gaps are recorded, none."""
+        if self._section.on_gap is OnGap.RECORD:
+            for each in lines:
+                self._gaps.note(each)
+            return []
+        return [found for each in lines if (found := self._gaps.judge(each)) is not None]
 
     def _find_filled(self, stops: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Partitions that stopped at a gap where a segment begins by now."""
@@ -291,6 +302,7 @@ class KafscaleSource:
                     ends=ends,
                 ),
                 self._section.on_gap,
+                self._gaps.lost(partition),
             )
             for partition, found in listed.items()
             if taken[partition] or not found.segments
@@ -377,15 +389,15 @@ class KafscaleSource:
 
     def newest(self) -> Position:
         """Where the partitions end."""
-        ends: dict[TopicPartition, int] = {}
+        partitions = self._cluster.find(self._tables.names)
+        ends = {each: self._since.get(each, 0) for each in partitions}
         newest: list[SegmentObject] = []
-        for partition in self._cluster.find(self._tables.names):
-            start = self._since.get(partition, 0)
-            found = self._listing.list_new(partition, start).segments
-            ends[partition] = start
-            newest += found[-1:]
-        for each, end in ((each, self._listing.read_ends([each])) for each in newest):
-            last = end[each.key].last_offset if each.key in end else None
+        with ThreadPoolExecutor(CONNECTIONS) as threads:
+            for found in threads.map(self._listing.list_new, ends.keys(), ends.values()):
+                newest += found.segments[-1:]
+        footers = self._listing.read_ends(newest)
+        for each in newest:
+            last = footers[each.key].last_offset if each.key in footers else None
             if last is not None:
                 ends[each.partition] = max(ends[each.partition], last + 1)
         return name_offsets(ends)

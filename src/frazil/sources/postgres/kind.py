@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from frazil.clients.postgres.lock_claim import LockClaim
 from frazil.config.models.postgres_source import OnSlotLost, PostgresSection
 from frazil.errors import FrazilError
 from frazil.sources.kind import CapturePolicy, SourceKind
 from frazil.sources.postgres.artifacts import open_teardown
-from frazil.sources.postgres.checks.source_check import check_readiness, check_source
+from frazil.sources.postgres.checks.source_check import (
+    check_readiness,
+    check_source,
+    spool_problem,
+)
 from frazil.sources.postgres.health import PostgresHealth
 from frazil.sources.postgres.preflight_settings import PreflightSettings
 from frazil.sources.postgres.preparation import PostgresPlanFacts, load_snapshot
 from frazil.sources.postgres.row_source import PostgresRows
 from frazil.sources.postgres.settings import postgres_settings
-from frazil.sources.postgres.slot.claim import SlotClaim
 from frazil.sources.postgres.source import PostgresSource
 
 if TYPE_CHECKING:
@@ -64,9 +69,9 @@ class PostgresKind(SourceKind):
         """The publication, the slot and the tables."""
         return PostgresSource(self.settings, clock=clock, is_stopping=is_stopping)
 
-    def claim(self) -> SlotClaim:
+    def claim(self) -> LockClaim:
         """A lock at the server, by the slot's name."""
-        return SlotClaim(self.settings)
+        return LockClaim(self.settings.dsn, f"slot {self.settings.slot}")
 
     def watch(self) -> PostgresHealth:
         """The slot and the end of the server's log."""
@@ -85,7 +90,9 @@ class PostgresKind(SourceKind):
 
     def check(self) -> Findings:
         """The server, the slot, the publication and the tables."""
-        return check_source(self.settings, self._wanted(), self._key_of)
+        found = check_source(self.settings, self._wanted(), self._key_of)
+        unshared = spool_problem(self._section.spool.dir, self.config.spark.master)
+        return found if unshared is None else replace(found, problems=(*found.problems, unshared))
 
     def load_plan_facts(self) -> PostgresPlanFacts:
         """The catalog, the publication and the slot, in a session that cannot write."""

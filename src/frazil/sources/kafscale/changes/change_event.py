@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from frazil.model.change import Operation
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.kafscale.changes.change_sequence import SequenceField
 from frazil.sources.kafscale.changes.connect_schema import (
     MAY_BE_WRAPPED,

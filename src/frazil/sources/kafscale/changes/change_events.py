@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from frazil.config.models.kafscale_source import Envelope, OnWrongValue
 from frazil.model.change import Operation
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.change_schema import COMMITTED_AT_TYPE, change_schema
 from frazil.sources.kafscale.changes.change_event import (
     NO_TIME,

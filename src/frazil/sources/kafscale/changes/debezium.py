@@ -11,7 +11,7 @@ import msgspec
 
 from frazil.config.models.kafscale_source import TopicColumnType
 from frazil.model.change import Operation
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.kafscale.changes.change_event import (
     NO_TIME,
     ChangeEvent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 
 
 class RefusedRecordError(Exception):

@@ -21,6 +21,7 @@ from frazil.clients.etcd.transactions import (
     Put,
     Range,
     Txn,
+    UnchangedSince,
 )
 from frazil.errors import FrazilError, LeaseLostError, SourceUnavailableError
 from frazil.hooks import SystemClock
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from frazil.clients.etcd.client import Etcd
-    from frazil.clients.etcd.transactions import KeyValue
+    from frazil.clients.etcd.transactions import KeyValue, Outcome
     from frazil.hooks import Clock
     from frazil.sources.kafscale.coordination.keys import CoordinationKeys
     from frazil.sources.kafscale.segments.object_keys import TopicPartition
@@ -280,23 +281,13 @@ class PartitionLeases:
         self, session: _Session
     ) -> tuple[dict[str, KeyValue], dict[TopicPartition, KeyValue]]:
         """The workers and the claims of all, as of one moment; ours are then those of etcd."""
-        entry = self._keys.worker(self._owner)
-        view = self._etcd.read(
-            Txn(
-                [
-                    Range(self._keys.workers, is_prefix=True),
-                    Range(self._keys.leases, is_prefix=True, only_keys=True),
-                ]
-            )
-        )
-        workers = {each.key.removeprefix(self._keys.workers): each for each in view.found[0]}
-        if self._owner not in workers or workers[self._owner].lease != session.lease:
-            # Only who comes later is refused: whoever works goes on.
-            others = [each.value for name, each in workers.items() if name != self._owner]
-            prefix = self._keys.prefix
-            refuse_other_pipelines(others, self._topics, self._pipeline, prefix=prefix)
-            value = worker_value(self._topics, self._pipeline)
-            self._etcd.commit(Txn([Put(entry, value, session.lease)]))
+        # Whoever comes first between our look and our entry has to be looked at as well. Only a
+        # worker that joins makes it fail, so that it ends.
+        while True:
+            view = self._look()
+            workers = {each.key.removeprefix(self._keys.workers): each for each in view.found[0]}
+            if self._is_entered(session, workers) or self._enter(session, workers, view.revision):
+                break
         claims = {
             partition: each
             for each in view.found[1]
@@ -312,6 +303,31 @@ class PartitionLeases:
                     if each.lease == session.lease
                 )
         return workers, claims
+
+    def _look(self) -> Outcome:
+        return self._etcd.read(
+            Txn(
+                [
+                    Range(self._keys.workers, is_prefix=True),
+                    Range(self._keys.leases, is_prefix=True, only_keys=True),
+                ]
+            )
+        )
+
+    def _is_entered(self, session: _Session, workers: Mapping[str, KeyValue]) -> bool:
+        return self._owner in workers and workers[self._owner].lease == session.lease
+
+    def _enter(self, session: _Session, workers: Mapping[str, KeyValue], as_of: int) -> bool:
+        """Join the workers, unless another one has joined them since they were read."""
+        # Only who comes later is refused: whoever works goes on.
+        others = [each.value for name, each in workers.items() if name != self._owner]
+        refuse_other_pipelines(others, self._topics, self._pipeline, prefix=self._keys.prefix)
+        value = worker_value(self._topics, self._pipeline)
+        entry = Txn(
+            given=[UnchangedSince(self._keys.workers, as_of)],
+            then=[Put(self._keys.worker(self._owner), value, session.lease)],
+        )
+        return self._etcd.commit(entry).succeeded
 
     def _verify(self, session: _Session, partitions: Collection[TopicPartition]) -> None:
         reads = [Range(self._keys.lease(each), only_keys=True) for each in partitions]

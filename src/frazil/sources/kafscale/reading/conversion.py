@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.codec.kfs.records import RECORD_SCHEMA
 from frazil.config.models.kafscale_source import Validation
 from frazil.errors import MalformedChangeError
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.kafscale.changes.change_events import ChangeEvents
 from frazil.sources.kafscale.reading.lfs import EnvelopeResolver
 from frazil.sources.kafscale.reading.record_rows import RecordRows

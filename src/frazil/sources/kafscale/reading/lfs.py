@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from frazil.config.models.kafscale_source import RESOLVE_CONCURRENCY, LfsMode
 from frazil.errors import StorageError
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.sources.kafscale.reading.rejected_rows import (
     STORED_VALUE,
     RejectedRow,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from frazil.clients.object_store import Bucket
     from frazil.config.models.kafscale_source import Lfs
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
 
 # What KafScale's own readers take for an envelope.
 _SHORTEST_ENVELOPE = 15

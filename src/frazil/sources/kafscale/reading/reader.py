@@ -7,8 +7,9 @@ with a segment concerns it alone, or stops its partition there, as the topic's p
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -21,17 +22,17 @@ from frazil.config.models.kafscale_source import OnBadSegment
 from frazil.errors import StorageError
 from frazil.sources.kafscale.reading.conversion import RecordConversion
 from frazil.sources.kafscale.reading.segment_faults import SegmentFaults
-from frazil.sources.kafscale.segments.planned import SegmentRun
+from frazil.sources.kafscale.segments.planned import JoinedRuns, SegmentRun
 from frazil.sources.protocol import PartitionFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from frazil.clients.object_store import Bucket
     from frazil.codec.kfs.segment import BatchFrame, KafscaleSegment
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
     from frazil.sources.kafscale.segments.planned import PlannedSegment
     from frazil.sources.protocol import Reading, Split
@@ -49,7 +50,7 @@ _MOST_KEPT = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReader:
-    """Reads splits whose payload is a SegmentRun; ``topics`` are plans by name. Made to travel.
+    """Reads splits that are a SegmentRun or several; ``topics`` are plans by name. Made to travel.
 
     Tables have the names of their topics.
     """
@@ -58,17 +59,35 @@ class SegmentReader:
     topics: Mapping[str, TopicPlan]
 
     def read(self, split: Split) -> Iterator[Reading]:
-        """The rows of a split, and what is none; after a PartitionFailure nothing follows.
+        """The rows of a split, and what is none; a PartitionFailure is the last of its run.
 
         Raises StorageError when the store does not answer.
         """
-        run = split.payload
-        if not isinstance(run, SegmentRun):
-            raise TypeError("a split of KafScale has a SegmentRun")
-        for reading in _RunReading(self.bucket, self.topics[run.topic], run).read():
-            yield reading
-            if isinstance(reading, PartitionFailure):
-                return
+        runs = _runs_of(split.payload)
+        segments = [each for run in runs for each in run.segments]
+        # One stream of requests for all runs, so that it does not end and begin between them.
+        objects = self.bucket.read_each(
+            (each.key for each in segments),
+            connections=connections_for(max((each.size for each in segments), default=0)),
+        )
+        for number, run in enumerate(runs):
+            own = islice(objects, len(run.segments))
+            for reading in _RunReading(self.bucket, self.topics[run.topic], run, own).read():
+                yield reading
+                if isinstance(reading, PartitionFailure):
+                    if number == len(runs) - 1:
+                        return
+                    # What is behind it in its run is not used.
+                    deque(own, maxlen=0)
+                    break
+
+
+def _runs_of(payload: object) -> tuple[SegmentRun, ...]:
+    if isinstance(payload, JoinedRuns):
+        return payload.runs
+    if isinstance(payload, SegmentRun):
+        return (payload,)
+    raise TypeError("a split of KafScale has a SegmentRun, or several")
 
 
 def connections_for(largest: int) -> int:
@@ -103,8 +122,14 @@ class _LoadedSegment:
 class _RunReading:
     """One reading of one run."""
 
-    def __init__(self, bucket: Bucket, plan: TopicPlan, run: SegmentRun) -> None:
-        self._bucket = bucket
+    def __init__(
+        self,
+        bucket: Bucket,
+        plan: TopicPlan,
+        run: SegmentRun,
+        objects: Iterable[tuple[str, bytes | StorageError]],
+    ) -> None:
+        self._objects = objects
         self._run = run
         self._faults = SegmentFaults(plan, run.partition, bucket.name)
         self._conversion = RecordConversion(plan, run.partition, bucket)
@@ -131,12 +156,7 @@ class _RunReading:
 
     def _load(self) -> Iterator[_LoadedSegment | RejectedRecord | PartitionFailure]:
         """Segments, and what is wrong with them or between them, in their order."""
-        segments = self._run.segments
-        largest = max((each.size for each in segments), default=0)
-        objects = self._bucket.read_each(
-            (each.key for each in segments), connections=connections_for(largest)
-        )
-        for planned, (_, data) in zip(segments, objects, strict=True):
+        for planned, (_, data) in zip(self._run.segments, self._objects, strict=True):
             if planned.missing_from is not None:
                 yield self._faults.gap(planned.missing_from, planned.base_offset)
             if isinstance(data, StorageError):

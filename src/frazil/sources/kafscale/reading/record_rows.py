@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.config.models.kafscale_source import OnWrongValue
 from frazil.model.change import Operation
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.model.schema.types import Primitive
 from frazil.sources.change_schema import COMMITTED_AT_TYPE, change_schema
 from frazil.sources.kafscale.reading.header_text import header_texts
@@ -23,7 +23,7 @@ from frazil.sources.protocol import ChangeColumn, CountedOutcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from frazil.model.rejected_record import RejectedRecord
+    from frazil.model.records.rejected_record import RejectedRecord
     from frazil.sources.kafscale.records.json_columns import ValueProblem
     from frazil.sources.kafscale.records.topic_plan import TopicPlan
 

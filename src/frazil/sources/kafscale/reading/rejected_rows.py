@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from frazil.model.rejected_record import RejectedRecord
+from frazil.model.records.rejected_record import RejectedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from frazil.model.rejected_record import RejectReason
+    from frazil.model.records.rejected_record import RejectReason
 
 # Next to a value that was fetched: the one that the record has, which says where it is.
 STORED_VALUE = "stored_value"

@@ -8,7 +8,7 @@ from frazil.config.models.kafscale_source import OnBadSegment, OnGap
 from frazil.errors import MalformedChangeError, MissingSegmentError, PositionLostError
 from frazil.model.command import command
 from frazil.model.printable import printable
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.sources.protocol import PartitionFailure
 
 if TYPE_CHECKING:

@@ -7,10 +7,12 @@ offsets, each completely, so that what follows a position begins at it or later.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from frazil.clients.object_store import CONNECTIONS
 from frazil.codec.kfs.segment import END_MAGIC, FOOTER
 from frazil.sources.kafscale.segments.object_keys import (
     FileKind,
@@ -82,15 +84,17 @@ class SegmentListing:
 
     def list_partitions(self, topics: Collection[str]) -> frozenset[TopicPartition]:
         """The partitions of these topics that have anything below their prefix."""
-        found = set()
-        for topic in topics:
-            prefix = f"{topics_prefix(self._namespace)}{topic}/"
-            for name in self._bucket.list_folders(prefix):
-                # Whatever a partition's segment would be called.
-                named = parse_key(f"{prefix}{name}/segment-0.kfs", self._namespace)
-                if named is not None:
-                    found.add(named.partition)
-        return frozenset(found)
+        with ThreadPoolExecutor(CONNECTIONS) as threads:
+            return frozenset().union(*threads.map(self._list_partitions, topics))
+
+    def _list_partitions(self, topic: str) -> frozenset[TopicPartition]:
+        prefix = f"{topics_prefix(self._namespace)}{topic}/"
+        # Whatever a partition's segment would be called.
+        named = (
+            parse_key(f"{prefix}{name}/segment-0.kfs", self._namespace)
+            for name in self._bucket.list_folders(prefix)
+        )
+        return frozenset(each.partition for each in named if each is not None)
 
     def list_from(
         self, partition: TopicPartition, offset: int, bound: SegmentBound | None = None

@@ -28,15 +28,17 @@ class GapWatch:
         self._clock = clock
         self._seconds = seconds
         self._gaps: dict[TopicPartition, tuple[OffsetGap, float]] = {}
+        # Of those that are recorded, all that are known behind what was read, since when.
+        self._recorded: dict[TopicPartition, dict[OffsetGap, float]] = {}
         # Of those that were given up, when it is time to look whether they were filled.
         self._next_looks: dict[TopicPartition, float] = {}
 
     def judge(self, line: PartitionLine) -> PartitionFailure | None:
         """What is wrong behind the segments of a partition, once nobody will mend it."""
-        if line.gap is None or line.segments:
+        if not line.gaps or line.segments:
             # It is looked at again when all before it is captured.
             return None
-        gap, now = line.gap, self._clock.monotonic()
+        gap, now = line.gaps[0], self._clock.monotonic()
         known, since = self._gaps.get(line.partition, (gap, now))
         if known != gap:
             since = now
@@ -45,6 +47,18 @@ class GapWatch:
             return None
         self._next_looks[line.partition] = now + _LOOK_SECONDS
         return _failure(line.partition, gap)
+
+    def note(self, line: PartitionLine) -> None:
+        """Gaps that will be recorded, unless they are filled in time."""
+        known, now = self._recorded.pop(line.partition, {}), self._clock.monotonic()
+        if line.gaps:
+            self._recorded[line.partition] = {each: known.get(each, now) for each in line.gaps}
+
+    def lost(self, partition: TopicPartition) -> frozenset[OffsetGap]:
+        """Gaps that nobody has filled in time."""
+        until = self._clock.monotonic() - self._seconds
+        noted = self._recorded.get(partition, {})
+        return frozenset(gap for gap, since in noted.items() if since <= until)
 
     def due(self, stopped: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Partitions that were stopped at a gap, and that were not looked at for a while."""

@@ -34,3 +34,14 @@ class SegmentRun:
     def partition_name(self) -> str:
         """As positions name it."""
         return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRuns:
+    """The payload of a split that was joined: all runs of one task.
+
+    While a run is decoded, the segments of the next one are on their way: a task never waits for
+    the first segment of a run but once, however many partitions it has.
+    """
+
+    runs: tuple[SegmentRun, ...]

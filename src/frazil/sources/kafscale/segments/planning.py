@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from frazil.config.models.kafscale_source import OnGap
 from frazil.sources.kafscale.segments.discovery import SegmentBound
-from frazil.sources.kafscale.segments.planned import PlannedSegment, SegmentRun
+from frazil.sources.kafscale.segments.planned import JoinedRuns, PlannedSegment, SegmentRun
 from frazil.sources.protocol import Split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from frazil.sources.kafscale.segments.discovery import SegmentEnd, SegmentObject
     from frazil.sources.kafscale.segments.object_keys import TopicPartition
@@ -59,16 +59,27 @@ class OffsetGap:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """The segments of a partition that follow each other, and what comes then, if that is wrong."""
+    """The segments of a partition that follow each other, and what comes then, if that is wrong.
+
+    The first of the ``gaps`` is behind the segments. Where gaps are recorded, the others are those
+    behind it that are known by now; where they stop a partition, there are none.
+    """
 
     partition: TopicPartition
     segments: tuple[PlannedSegment, ...]
-    gap: OffsetGap | None = None
+    gaps: tuple[OffsetGap, ...] = ()
 
 
-def line_up(facts: PartitionFacts, on_gap: OnGap) -> PartitionLine:
-    """The segments that can be read, one after another from the start."""
+def line_up(
+    facts: PartitionFacts, on_gap: OnGap, lost: Collection[OffsetGap] = ()
+) -> PartitionLine:
+    """The segments that can be read, one after another from the start.
+
+    Gaps that are recorded end them as well, unless they are ``lost``: what is missing may still be
+    uploaded, and nobody reads it once its successors are captured.
+    """
     segments: list[PlannedSegment] = []
+    gaps: list[OffsetGap] = []
     expected = facts.start
     listed = facts.listed
     for at, each in enumerate(listed[: facts.taken]):
@@ -82,24 +93,28 @@ def line_up(facts: PartitionFacts, on_gap: OnGap) -> PartitionLine:
             end = min(end, following.base_offset)
         if end is None or end > facts.stop:
             break
-        is_entered = not segments and each.base_offset < expected < end
+        is_entered = at == 0 and each.base_offset < expected < end
         is_next = each.base_offset == expected or is_entered
+        gap = OffsetGap(expected, each.base_offset)
         if not is_next and on_gap is OnGap.STOP:
-            return PartitionLine(
-                facts.partition, tuple(segments), OffsetGap(expected, each.base_offset)
+            gaps.append(gap)
+            break
+        is_missing = each.base_offset > expected
+        if is_missing and gap not in lost:
+            gaps.append(gap)
+        if not gaps:
+            segments.append(
+                PlannedSegment(
+                    key=each.key,
+                    size=each.size,
+                    base_offset=each.base_offset,
+                    from_offset=expected if is_entered else each.base_offset,
+                    next_offset=end,
+                    missing_from=expected if is_missing else None,
+                )
             )
-        segments.append(
-            PlannedSegment(
-                key=each.key,
-                size=each.size,
-                base_offset=each.base_offset,
-                from_offset=expected if is_entered else each.base_offset,
-                next_offset=end,
-                missing_from=expected if each.base_offset > expected else None,
-            )
-        )
         expected = max(expected, end)
-    return PartitionLine(facts.partition, tuple(segments))
+    return PartitionLine(facts.partition, tuple(segments), tuple(gaps))
 
 
 def _end_of(segment: SegmentObject, end: SegmentEnd, following: SegmentObject | None) -> int | None:
@@ -160,6 +175,15 @@ def split_batch(
     return tuple(
         split for each, segments in chosen.items() for split in _split_runs(each, segments, most)
     )
+
+
+def join_splits(splits: tuple[Split, ...]) -> tuple[Split, ...]:
+    """One split of all that a task has, in the order of partitions and offsets."""
+    runs = [each.payload for each in splits if isinstance(each.payload, SegmentRun)]
+    if len(runs) < len(splits) or len(splits) <= 1:
+        return splits
+    runs.sort(key=lambda run: (run.topic, run.partition, run.segments[0].base_offset))
+    return (Split(JoinedRuns(tuple(runs)), sum(each.weight for each in splits)),)
 
 
 def _split_runs(

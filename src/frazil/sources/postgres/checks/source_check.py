@@ -18,7 +18,7 @@ from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.hooks import SystemClock
 from frazil.model.postgres.facts import PostgresFacts
-from frazil.sources.findings import CheckedItem, Findings, problem_of
+from frazil.sources.findings import CheckedItem, Findings, problem_of, warns
 from frazil.sources.postgres.checks.preflight import find_blocking, judge_source
 from frazil.sources.postgres.tables.selection import nearest_names, select_tables
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from frazil.errors import FrazilError
     from frazil.hooks import Clock
     from frazil.model.postgres.facts import ServerFacts
+    from frazil.sources.findings import Problem
     from frazil.sources.postgres.checks.preflight import KeyOf
     from frazil.sources.postgres.preflight_settings import PreflightSettings
     from frazil.sources.postgres.settings import PostgresSettings
@@ -69,6 +70,16 @@ def load_facts(
             nearest=nearest_names(selection.unmatched, names),
             transactions=load_open_transactions(session),
         )
+
+
+def spool_problem(folder: str, master: str) -> Problem | None:
+    """A spool on the driver's disk, which executors of other machines do not see."""
+    if master.startswith("local") or not folder.startswith(("/", "file:")):
+        return None
+    return warns(
+        f"source.spool.dir is a local folder, {folder}, and the executors of {master} read it: "
+        "unless all machines share it, name a location in a store, such as s3://bucket/spool."
+    )
 
 
 def check_readiness(source: PostgresSettings, wanted: PreflightSettings) -> Findings:

@@ -11,34 +11,20 @@ from frazil.errors import TableNotFoundError
 from frazil.ingest.replay import ReplayReport
 from frazil.ledger.dead_letters import DeadLetterTable
 from frazil.pipeline.configured_source import configured_source
-from frazil.pipeline.letter_replay import build_replay, refuse_ordered_tables
+from frazil.pipeline.letters.replay import build_replay, refuse_ordered_tables
 from frazil.pipeline.tables.captured_mirrors import dead_letters_name
+from frazil.sources.letter_store import LetterStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from frazil.config import Config
-    from frazil.model.dead_letter import DeadLetter
+    from frazil.model.records.dead_letter import DeadLetter
     from frazil.sources.letter_store import SourceLetters
 
 
-class PipelineLetters(Protocol):
+class PipelineLetters(LetterStore, Protocol):
     """What an operator may do with them."""
-
-    def letters(
-        self,
-        *,
-        ids: Collection[str] | None = None,
-        table: str | None = None,
-        reason: str | None = None,
-    ) -> Iterator[DeadLetter]:
-        """Those that are meant, oldest first; without payloads, which may be large."""
-
-    def payloads(self, ids: Collection[str]) -> Mapping[str, bytes]:
-        """What these letters hold; one that is gone has none."""
-
-    def drop(self, ids: Collection[str]) -> None:
-        """Remove letters, all or none."""
 
     def prepare_replay(
         self, tables: Collection[str]

@@ -1,14 +1,13 @@
-"""One process at a time works for a slot: it holds a lock at the server, the others are standbys.
+"""One process at a time does some work: it holds a lock at the server, the others are standbys.
 
-The slot itself admits one reader, but it is not read while tables are copied, and a merge needs no
-slot. The lock belongs to a connection: when its process ends, the next process gets it.
+The lock belongs to a connection: when its process ends, the next process gets it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from frazil.clients.postgres.connecting import connect
 from frazil.errors import FrazilError, SlotBusyError
@@ -17,23 +16,23 @@ from frazil.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from frazil.clients.postgres.dsn import SecretText
     from frazil.clients.postgres.session import Session
-    from frazil.sources.postgres.settings import PostgresSettings
 
 _log = get_logger(__name__)
 
 # A machine that vanishes closes no connection: without these the server would keep its lock for
 # two hours. A session that only holds a lock is idle, which some servers end after a while.
-_SETTINGS = """
+KEEP_LOCKS: Final = """
     select
         set_config('tcp_keepalives_idle', '10', false),
         set_config('tcp_keepalives_interval', '5', false),
         set_config('tcp_keepalives_count', '3', false),
         set_config('idle_session_timeout', '0', false)
 """
-_TAKE = "select pg_try_advisory_lock(%(key)s)"
-_PING = "select true"
-_HOLDER = """
+_TAKE: Final = "select pg_try_advisory_lock(%(key)s)"
+_PING: Final = "select true"
+_HOLDER: Final = """
     select holder.pid, nullif(activity.application_name, '')
     from pg_locks as holder
     left join pg_stat_activity as activity on activity.pid = holder.pid
@@ -41,23 +40,29 @@ _HOLDER = """
         and holder.database = (select oid from pg_database where datname = current_database())
         and (holder.classid::bigint << 32) | holder.objid::bigint = %(key)s
 """
-_KEY_BYTES = 8
+_KEY_BYTES: Final = 8
 
 
 class _Answer(NamedTuple):
     is_ours: bool
 
 
-class _Holder(NamedTuple):
+class LockHolder(NamedTuple):
+    """A session that has a lock."""
+
     process: int
     application: str | None
 
 
-class SlotClaim:
-    """Whether this process works for the slot or is a standby; the ingest's threads take turns."""
+class LockClaim:
+    """Whether this process does the work or is a standby; the ingest's threads take turns.
 
-    def __init__(self, settings: PostgresSettings) -> None:
-        self._settings = settings
+    ``name`` says what the lock is for, and is the lock: ``slot shop`` and the like.
+    """
+
+    def __init__(self, dsn: SecretText, name: str) -> None:
+        self._dsn = dsn
+        self._name = name
         self._session: Session | None = None
         # None until it is decided for the first time.
         self._is_standby: bool | None = None
@@ -67,21 +72,21 @@ class SlotClaim:
 
     @property
     def may_merge(self) -> bool:
-        """Whether no other process is known to do this pipeline's work.
+        """Whether no other process is known to do this work.
 
-        If the source does not answer, the process that worked before continues.
+        If the server does not answer, the process that worked before continues.
         """
         return self._is_standby is False
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Begin to work for the slot, or go on; raises SlotBusyError while another process does."""
+        """Begin to work, or go on; raises SlotBusyError while another process does."""
         try:
             self._hold()
             yield
         except SlotBusyError:
             if not self._is_standby:
-                _log.info("standby: another process works for this slot", slot=self._settings.slot)
+                _log.info("standby: another process works for this source", lock=self._name)
             self._is_standby = True
             raise
         except BaseException:
@@ -89,7 +94,7 @@ class SlotClaim:
                 self._begin()
             raise
         if self._is_standby:
-            _log.info("taking over", slot=self._settings.slot)
+            _log.info("taking over", lock=self._name)
         if self._is_standby or not self.turns:
             self.turns += 1
         self._begin()
@@ -116,31 +121,35 @@ class SlotClaim:
             self._session = self._take()
 
     def _take(self) -> Session:
-        session = connect(self._settings.dsn, purpose="lock")
+        session = connect(self._dsn, purpose="lock")
         try:
-            session.execute(_SETTINGS, doing="setting up the lock")
-            key = {"key": lock_key(self._settings.slot)}
+            session.execute(KEEP_LOCKS, doing="setting up the lock")
+            key = {"key": lock_key(self._name)}
             (answer,) = session.load(_Answer, _TAKE, key, doing="taking the lock")
             if not answer.is_ours:
-                holders = session.load(_Holder, _HOLDER, key, doing="checking the lock")
-                _refuse(self._settings.slot, holders)
+                _refuse(self._name, load_holder(session, self._name))
         except BaseException:
             session.close()
             raise
         return session
 
 
-def lock_key(slot: str) -> int:
-    """The number that the lock of a slot has at the server."""
-    digest = hashlib.sha256(f"frazil slot {slot}".encode()).digest()
+def lock_key(name: str) -> int:
+    """The number that a lock of ours has at the server."""
+    digest = hashlib.sha256(f"frazil {name}".encode()).digest()
     return int.from_bytes(digest[:_KEY_BYTES], signed=True)
 
 
-def _refuse(slot: str, holders: list[_Holder]) -> None:
+def load_holder(session: Session, name: str) -> LockHolder | None:
+    """The session that has the lock of this name."""
+    found = session.load(LockHolder, _HOLDER, {"key": lock_key(name)}, doing="checking the lock")
+    return found[0] if found else None
+
+
+def _refuse(name: str, holder: LockHolder | None) -> None:
     reader = "another process"
-    if holders:
-        process, application = holders[0]
-        called = "" if application is None else f", {application}"
-        reader = f"another process (server process {process}{called})"
-    message = f"the slot {slot} is used by {reader}."
+    if holder is not None:
+        called = "" if holder.application is None else f", {holder.application}"
+        reader = f"another process (server process {holder.process}{called})"
+    message = f"the {name} is used by {reader}."
     raise SlotBusyError(message)

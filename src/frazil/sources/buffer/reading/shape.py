@@ -1,10 +1,10 @@
 """The columns of a table as its events show them; pure.
 
 A type is declared in the configuration, or known from the writer's history of schemas, or follows
-from the values seen: booleans, integers of 64 bits, and text for everything else. Numbers that are
-no such integers are kept as text, to the last digit; a decimal is to be declared, because no column
-becomes one later. A type that is there stays, or is widened where Iceberg widens it: an event with
-a value that does not fit is rejected alone.
+from what most of the values seen are: booleans, integers of 64 bits, and text for everything else.
+Numbers that are no such integers are kept as text, to the last digit; a decimal is to be declared,
+because no column becomes one later. A type that is there stays, or is widened where Iceberg widens
+it: an event with a value that does not fit is rejected alone, also in the batch that decided.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.schema.change import widens
 from frazil.model.schema.reserved_names import why_reserved
-from frazil.model.schema.table_layout import OwnColumn
+from frazil.model.schema.table_layout import OwnColumn, TableLayout
 from frazil.model.schema.types import WIDEST_DECIMAL, Decimal, Primitive, parse_scalar
-from frazil.model.source_table import SourceColumn
+from frazil.model.source_table import SourceColumn, SourceTable, TableBegin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from frazil.model.schema.types import Scalar
 
 VERSION: Final = 1
-# Documents that are maps, not rows, would give a column to every key.
-MOST_COLUMNS: Final = 2000
+LAYOUT: Final = TableLayout(partition_by=(("{prefix}date", "day({prefix}timestamp)"),))
+# As many as a table of Postgres can have: documents that are maps, not rows, would give a column to
+# every key. A statement can select 1,664.
+MOST_COLUMNS: Final = 1600
 _LONGEST_NAME: Final = 255
 
 _NUMERIC: Final = re.compile(r"(?:numeric|decimal)\s*\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)")
@@ -77,11 +79,13 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True)
 class SeenColumn:
-    """What all values of a column were that is not known yet; nulls say nothing."""
+    """How many values of which kind a column has that is not known yet; nulls say nothing."""
 
     name: str
-    all_booleans: bool
-    all_integers: bool
+    values: int
+    booleans: int = 0
+    numbers: int = 0
+    integers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,20 @@ def source_columns(shape: TableShape) -> tuple[SourceColumn, ...]:
     """The columns as every source describes them."""
     return tuple(
         SourceColumn(number=each.number, name=each.name, type=each.type) for each in shape.columns
+    )
+
+
+def described_table(name: str, source: str, shape: TableShape) -> SourceTable:
+    """The table of a source as the rest of the pipeline knows it."""
+    return SourceTable(
+        name=name,
+        identity=source,
+        shape=encode_shape(shape),
+        columns=source_columns(shape),
+        key=shape.key,
+        highest_number=max((each.number for each in shape.columns), default=0),
+        layout=LAYOUT,
+        begins=TableBegin.STREAM,
     )
 
 
@@ -223,9 +241,16 @@ class _Naming:
 
 
 def _seen_type(column: SeenColumn) -> Scalar:
-    if column.all_booleans:
+    """What most values are: the few that are something else are no rows, and can be repaired.
+
+    Among numbers none is an exception: with one that is no integer, all digits of all are kept.
+    """
+    if column.booleans * 2 > column.values:
         return Primitive.BOOLEAN
-    return Primitive.LONG if column.all_integers else Primitive.STRING
+    are_integers = column.numbers == column.integers
+    return (
+        Primitive.LONG if are_integers and column.numbers * 2 > column.values else Primitive.STRING
+    )
 
 
 def _following(

@@ -9,15 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.codec.pgcopy.fields import split_fields
 from frazil.codec.pgcopy.values import Wire, convert_binary
 from frazil.codec.pgtext.grammar import octets
 from frazil.model.change import Operation
 from frazil.model.policy import OnUnrepresentable
 from frazil.model.postgres.types import ColumnPlan, Form
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 from frazil.model.schema.types import Primitive
-from frazil.sources.buffer.event_queries import (
+from frazil.sources.buffer.reading.event_queries import (
     FIRST_VALUE,
     ID,
     LSN,
@@ -27,10 +26,9 @@ from frazil.sources.buffer.event_queries import (
     PROBLEM,
     PROBLEMS,
     TIME,
-    row_columns,
 )
-from frazil.sources.buffer.json_text import convert_text
-from frazil.sources.buffer.shape import source_columns
+from frazil.sources.buffer.reading.json_text import convert_text
+from frazil.sources.buffer.reading.shape import source_columns
 from frazil.sources.change_schema import UNCHANGED_TYPE, change_schema
 from frazil.sources.protocol import ChangeColumn
 
@@ -40,8 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.codec.pgcopy.fields import BinaryColumn
-    from frazil.codec.pgoutput.frames import Frames
-    from frazil.sources.buffer.shape import EventColumn, GrownShape
+    from frazil.sources.buffer.reading.shape import EventColumn, GrownShape
 
     Mask = NDArray[np.bool_]
 
@@ -104,17 +101,13 @@ class RowBuilder:
 
     def __init__(self, grown: GrownShape) -> None:
         self._shape = grown.shape
-        self.columns = row_columns(grown.shape, grown.unusable)
         by_number = {each.number: each for each in grown.shape.columns}
         self._key = tuple(by_number[number] for number in grown.shape.key)
         self._schema = change_schema(source_columns(grown.shape), grown.shape.key)
-        self._width = FIRST_VALUE + len(self._shape.columns) + len(self._key)
 
-    def build(self, frames: Frames) -> BuiltRows:
-        """The rows of these events."""
-        fields = split_fields(frames, self._width)
-        count = len(frames)
-        faults = _Faults(count)
+    def build(self, fields: Sequence[BinaryColumn], first_old: int) -> BuiltRows:
+        """The rows of these events; old values of the key begin at ``first_old``."""
+        faults = _Faults(len(fields[ID]))
         problems = _texts(fields[PROBLEM])
         for code in pc.unique(problems.drop_null()).to_pylist():
             where = _mask(pc.equal(problems, code))
@@ -124,7 +117,7 @@ class RowBuilder:
         faults.add(unknown, RejectReason.UNREPRESENTABLE, _NO_SUCH_TIME)
         event = _Event(fields, times)
         values, nulled = self._values(fields, faults)
-        olds = self._olds(fields, faults)
+        olds = self._olds(fields[first_old:], faults)
         changed = self._settle_key(event, values, olds, faults)
         unchanged = self._unchanged(_texts(fields[MISSING]))
         change = _Change(values, olds, changed, unchanged)
@@ -147,8 +140,7 @@ class RowBuilder:
 
     def _olds(self, fields: Sequence[BinaryColumn], faults: _Faults) -> dict[int, pa.Array]:
         olds = {}
-        first = FIRST_VALUE + len(self._shape.columns)
-        for column, text in zip(self._key, fields[first:], strict=True):
+        for column, text in zip(self._key, fields, strict=False):
             olds[column.number], misfits = convert_text(_texts(text), column.type)
             if misfits is not None:
                 faults.add(misfits, RejectReason.UNREPRESENTABLE, _misfit(column))
@@ -179,7 +171,8 @@ class RowBuilder:
             return pa.nulls(count, UNCHANGED_TYPE)
         _, digits = octets(missing.drop_null())
         is_key = np.isin([each.number for each in self._shape.columns], self._shape.key)
-        absent = (digits.reshape(-1, width) == _ABSENT) & ~is_key
+        # Tables with fewer columns than others that are read with them have digits left over.
+        absent = (digits.reshape(count - missing.null_count, -1)[:, :width] == _ABSENT) & ~is_key
         lengths = np.zeros(count, np.int64)
         lengths[_mask(missing.is_valid())] = absent.sum(axis=1)
         numbers = np.array([each.number for each in self._shape.columns], np.int32)

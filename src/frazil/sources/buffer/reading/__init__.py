@@ -1,0 +1,1 @@
+"""Claimed events become typed rows: statements, columns, vectors. Start with ``reader.py``."""
