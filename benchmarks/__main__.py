@@ -15,6 +15,7 @@ from benchmarks import (
     buffer,
     change_stream,
     commits,
+    endurance,
     kafscale,
     key_index,
     latency,
@@ -23,6 +24,7 @@ from benchmarks import (
     merge_flat,
     merge_memory,
     merge_partitioned,
+    merge_tail,
     merge_text_key,
     mirror_read,
     overhead,
@@ -46,9 +48,11 @@ BENCHMARKS: dict[str, Callable[[Setting], Report]] = {
     "merge-memory": merge_memory.measure,
     "merge-partitioned": merge_partitioned.measure,
     "merge-text-key": merge_text_key.measure,
+    "merge-tail": merge_tail.measure,
     "index": key_index.measure,
     "read": mirror_read.measure,
     "maintain": maintain.measure,
+    "endurance": endurance.measure,
     "overhead": overhead.measure,
     "copy": table_copy.measure,
     "stream": change_stream.measure,
@@ -73,7 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     is_broken = False
     with ExitStack() as stack:
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="frazil-bench-"))
-        setting = Setting(options.size, options.lake or Path(temporary))
+        setting = Setting(
+            options.size, options.lake or Path(temporary), rows=options.rows, merges=options.merges
+        )
         for name in sorted(names, key=lambda name: name not in _ALONE):
             if setting.size is Size.SMALL and setting.shared is None and name not in _ALONE:
                 shared = stack.enter_context(open_bench_lake(setting.folder))
@@ -97,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--size", type=Size, choices=list(Size), default=Size.FULL, help="small ones claim nothing"
     )
+    parser.add_argument("--rows", type=int, help="of the largest table, where that can be chosen")
+    parser.add_argument("--merges", type=int, help="where that can be chosen")
     parser.add_argument(
         "--lake", type=Path, help="a folder to keep the first tables in, for the next run"
     )

@@ -1,10 +1,12 @@
-"""What readers pay for merges: a mirror after a hundred of them, before any, and compacted."""
+"""What readers pay for merges: a mirror after a hundred of them, maintained, compacted, before."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.bench_lake import Shape, print_progress
+from benchmarks.maintained_mirror import maintain_once
 from benchmarks.merge_contest import SEED, Contest, facts, rows_text
 from benchmarks.process_tree import Usage, measure_call
 from benchmarks.report import Comparison, Report, Series
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _AT_MOST = 1.3
 AFTER, BEFORE, COMPACTED = "after the merges", "before any merge", "freshly compacted"
+MAINTAINED = "after the merges and maintenance"
 
 
 def measure(setting: Setting) -> Report:
@@ -30,6 +33,8 @@ def measure(setting: Setting) -> Report:
             print_progress(f"merge {number + 1} of {merges}")
         tables[AFTER] = contest.tables.mirror
         tables[COMPACTED] = _compacted(lake, contest.tables.mirror)
+        tables[MAINTAINED] = lake.copy(tables[AFTER], f"{tables[AFTER].table}_maintained")
+        done = maintain_once(lake, replace(contest.tables, mirror=tables[MAINTAINED]))
         _check(contest, tables)
         reads = _Reads(lake, contest, tables)
         comparisons = [
@@ -38,7 +43,9 @@ def measure(setting: Setting) -> Report:
             for comparison in reads.compare(f"{name} of {rows_text(rows)}", keys, turns)
         ]
     comparisons.append(_drift(contest, merges))
-    return Report(tuple(comparisons), facts={**facts([contest]), "seed_of_reads": SEED})
+    return Report(
+        tuple(comparisons), facts={**facts([contest]), "seed_of_reads": SEED, "maintenance": done}
+    )
 
 
 def _compacted(lake: BenchLake, mirror: TableName) -> TableName:
@@ -51,14 +58,14 @@ def _compacted(lake: BenchLake, mirror: TableName) -> TableName:
 
 
 def _check(contest: Contest, tables: dict[str, TableName]) -> None:
-    found = {name: contest.digest(tables[name]) for name in (AFTER, COMPACTED)}
-    if found[AFTER] != found[COMPACTED] or found[AFTER][0] != contest.feed.live:
-        message = f"expected {contest.feed.live} rows, alike in both; found {found}"
+    found = {name: contest.digest(tables[name]) for name in (AFTER, COMPACTED, MAINTAINED)}
+    if len(set(found.values())) != 1 or found[AFTER][0] != contest.feed.live:
+        message = f"expected {contest.feed.live} rows, alike in all; found {found}"
         raise AssertionError(message)
 
 
 class _Reads:
-    """Readers of three tables, which take turns."""
+    """Readers of the tables, which take turns."""
 
     def __init__(self, lake: BenchLake, contest: Contest, tables: dict[str, TableName]) -> None:
         self._lake = lake
@@ -79,12 +86,13 @@ class _Reads:
         series = {table: Series.of(f"{name}, {table}", used) for table, used in measured.items()}
         print_progress(", ".join(f"{each.name} {each.middle:.2f} s" for each in series.values()))
         return [
-            Comparison(series[AFTER], series[other], f"at most {_AT_MOST}", at_most=_AT_MOST)
+            Comparison(series[ours], series[other], f"at most {_AT_MOST}", at_most=_AT_MOST)
+            for ours in (MAINTAINED, AFTER)
             for other in (COMPACTED, BEFORE)
         ]
 
     def _keys(self, points: int) -> list[int]:
-        """Rows that all three tables have."""
+        """Rows that all tables have."""
         if not points:
             return []
         live = self._contest.feed.draw_live(2 * points)

@@ -30,11 +30,14 @@ class Setting:
     """One run of benchmarks; tables that several of them start from are made once in ``folder``.
 
     With ``shared`` they have one session between them, which saves starting many and claims little.
+    ``rows`` of the largest table and ``merges`` are for benchmarks that let them be chosen.
     """
 
     size: Size
     folder: Path
     shared: BenchLake | None = None
+    rows: int | None = None
+    merges: int | None = None
 
     def pick(self, *, small: T, full: T) -> T:
         """The one that fits the size."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
+from benchmarks.busy_compaction import BusyCompaction
 from frazil import errors
+from frazil.clients.iceberg.commit.retrying import RetryPolicy
 from frazil.config import load_config
 from frazil.ledger.table import Ledger
 from frazil.ledger.table_state import Copying, TableState
-from frazil.maintain.compaction.compactor import Compactor
 from frazil.maintain.compaction.index_runs import land_runs, merge_index_runs
 from frazil.maintain.compaction.landing import Abandoned, Landed, land
 from frazil.maintain.compaction.landing_queue import LandingQueue
@@ -37,9 +40,10 @@ from tests.support.lake.mirrored import (
     write_document,
 )
 from tests.support.maintain.compacting import CompactingWorld
+from tests.support.maintain.rewritten import Compacted, rewritten
 from tests.support.merge.histories import SHAPES, make_history
 from tests.support.merge.world import World
-from tests.support.sampling import sampled
+from tests.support.sampling import a_seed, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.clients.iceberg.lake import Lake
-    from frazil.maintain.compaction.compactor import Rewrite
-    from frazil.maintain.compaction.sites import MirrorGround
+    from frazil.maintain.compaction.sites import MirrorVersion
     from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
@@ -62,13 +65,13 @@ _ORDERS = "mirror: shop.orders, changelog: shop.orders_changelog"
 @pytest.fixture
 def compacted(
     spark: SparkSession, lake_of: Callable[[Kind], LakeCase], tmp_path: Path
-) -> Callable[[int], CompactingWorld]:
+) -> Callable[..., CompactingWorld]:
     """A history, not yet performed."""
     case = lake_of(Kind.SQLITE_FILE)
 
-    def made(seed: int) -> CompactingWorld:
+    def made(seed: int, length: int = 3) -> CompactingWorld:
         name = f"c_{uuid4().hex[:12]}"
-        history = make_history(seed)
+        history = make_history(seed, length=length)
         return CompactingWorld(World(spark, case.lake, case.catalog, history, tmp_path, name), seed)
 
     return made
@@ -83,36 +86,24 @@ def test_mirrors_are_what_the_model_says_after_every_landing(
     assert world.landed or world.abandoned
 
 
+@pytest.mark.deep
+def test_mirrors_of_random_histories_are_what_the_model_says_after_every_landing(
+    compacted: Callable[..., CompactingWorld],
+) -> None:
+    until = time.monotonic() + float(os.environ.get("FRAZIL_DEEP_SECONDS", "60")) / 2
+    seed, landed = a_seed(), 0
+    while time.monotonic() < until:
+        print(f"seed {seed}")  # noqa: T201
+        world = compacted(seed, 3 + seed % 4)
+        world.run()
+        landed += len(world.landed)
+        seed += 1
+    assert landed
+
+
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return attach_files(spark, tmp_path_factory.mktemp("compaction"))
-
-
-@dataclass
-class Compacted:
-    """A mirror with some files, one of which has deleted rows, and a rewrite of all of them."""
-
-    table: Mirrored
-    rewrite: Rewrite
-
-    @classmethod
-    def begin(cls, table: Mirrored) -> Compacted:
-        table.change_and_merge({key: f"first {key}" for key in range(8)})
-        table.change_and_merge({key: f"second {key}" for key in range(6, 12)})
-        table.change_and_merge({20: "third", 21: "third"})
-        return cls(table, rewritten(table))
-
-    @property
-    def site(self) -> MirrorSite:
-        return MirrorSite(self.table.spark, self.table.lake, self.table.settings)
-
-
-def rewritten(table: Mirrored) -> Rewrite:
-    files = [each.location for each in table.manifest().files]
-    compactor = Compactor(table.spark, table.lake, table.settings.mirror, table.settings)
-    rewrite = compactor.rewrite(files)
-    assert rewrite is not None
-    return rewrite
 
 
 @dataclass
@@ -123,12 +114,12 @@ class RacedSite:
     race: Callable[[], object]
     loads: int = 0
 
-    def load(self) -> MirrorGround:
-        ground = self.site.load()
+    def load(self) -> MirrorVersion:
+        version = self.site.load()
         self.loads += 1
         if self.loads == 1:
             self.race()
-        return ground
+        return version
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -165,6 +156,13 @@ def test_what_merges_delete_meanwhile_is_deleted_in_the_new_files(
     assert isinstance(unbalanced, Landed)
     table.check()
     assert table.change_and_merge({0: "again", 7: None}).repairs == ()
+    # The new files have more rows than the old ones that are left, deleted as they are.
+    assert isinstance(land(rewritten(table), third.site, QUICKLY), Landed)
+    table.change_and_merge({70: "short-lived"})
+    larger = rewritten(table)
+    table.change_and_merge({70: None, 2: None})
+    assert isinstance(land(larger, third.site, QUICKLY), Landed)
+    assert table.head().operation is SnapshotOperation.OVERWRITE
     table.check()
 
 
@@ -219,6 +217,75 @@ def test_merges_land_what_waits_and_leave_large_runs_to_the_background(
     table.check()
     assert isinstance(land_runs(merged, begun.site, QUICKLY), Abandoned)
     assert table.change_and_merge({5: "after", 40: None}).repairs == ()
+    table.check()
+
+
+def test_runs_that_merges_did_not_merge_meanwhile_still_land(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    index = IndexSettings(cache_dir=tmp_path, young_entries=1, max_runs=3, upkeep_entries=0)
+    table = Mirrored.create(spark, lake, index=index)
+    for number in range(5):
+        table.change_and_merge(dict.fromkeys(range(number, number + 10), f"run {number}"))
+    merged = merge_index_runs(spark, lake, table.settings)
+    assert merged is not None
+    replaced = {run.name for run in merged.replaced}
+    assert len(replaced) > 3
+    # This merge merges some of the same runs itself.
+    index = replace(index, upkeep_entries=20)
+    table.settings = replace(table.settings, index=index)
+    table.change_and_merge({50: "new"})
+    left = replaced & {run.name for run in table.manifest().runs}
+    assert 2 <= len(left) < len(replaced)
+    site = MirrorSite(spark, lake, table.settings)
+    assert isinstance(land_runs(merged, site, QUICKLY), Landed)
+    names = {run.name for run in table.manifest().runs}
+    assert merged.run.name in names
+    assert not names & replaced
+    assert table.change_and_merge({0: "after", 5: None, 9: "after"}).repairs == ()
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("merges", "pause"),
+    [
+        pytest.param(25, 0.0, id="briefly"),
+        pytest.param(600, 1.0, id="ten minutes", marks=[pytest.mark.deep, pytest.mark.timeout(0)]),
+    ],
+)
+def test_one_process_merges_and_compacts_all_the_time(
+    merges: int, pause: float, spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    index = IndexSettings(cache_dir=tmp_path, young_entries=8, max_runs=3)
+    table = Mirrored.create(spark, lake, index=index)
+    table.change_and_merge({key: f"first {key}" for key in range(40)})
+    queue = LandingQueue(str(table.settings.mirror), pause_seconds=0.0)
+    # One attempt only: a merge that met a landing would fail.
+    once = RetryPolicy(attempts=1)
+    merger = Merger(spark, lake, table.settings, retry=once, between=queue.land_next)
+    compaction = TableCompaction(
+        session=spark,
+        lake=lake,
+        table=table.settings.mirror,
+        settings=table.settings,
+        queue=queue,
+    )
+    with BusyCompaction(compaction).running() as busy:
+        for number in range(merges):
+            began = time.monotonic()
+            table.change({number % 40: f"now {number}", 100 + number: "new", number - 20: None})
+            assert merger.merge().repairs == ()
+            busy.merged += 1
+            time.sleep(max(0.0, began + pause - time.monotonic()))
+        busy.stop.set()
+        while busy.is_running:
+            merger.merge()
+            time.sleep(0.01)
+    assert busy.errors == []
+    # Whatever was rewritten landed, and merges went on meanwhile.
+    assert busy.landed > 1
+    assert busy.abandoned == []
+    assert busy.merges_meanwhile > 0
     table.check()
 
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from uuid import uuid4
 
-import pyarrow as pa
 import pytest
 
 from frazil import errors
-from frazil.changelog.table import ChangelogTable
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
-from frazil.clients.iceberg.write.arrow_schema import arrow_schema
-from frazil.clients.iceberg.write.task_writer import TaskWriter
-from frazil.hooks import InjectedFault, SystemClock, SystemRandomness, armed
+from frazil.hooks import InjectedFault, armed
 from frazil.ledger.rows import LedgerEntry
-from frazil.ledger.table import STATES_FROM_PROPERTY, Ledger
+from frazil.ledger.table import STATES_FROM_PROPERTY, Ledger, states_from
 from frazil.ledger.table_state import Copying, Paused, Streaming, TableState
 from frazil.maintain.facts import KeptRole
 from frazil.maintain.jobs import LedgerJob
 from frazil.maintain.maintainer import Maintainer
-from frazil.maintain.settings import UpkeepSettings
 from frazil.maintain.table_set import KeptTable
 from frazil.merge.planning.settings import IndexSettings
 from frazil.model.cause import Cause
@@ -32,12 +29,19 @@ from frazil.model.policy import JobKind
 from frazil.model.table_facts import SnapshotOperation
 from frazil.model.table_name import TableName
 from tests.support.lake.catalogs import Kind
-from tests.support.lake.mirrored import Mirrored, attach_files, local_path
+from tests.support.lake.mirrored import attach_files, local_path
+from tests.support.maintain.captured_mirror import (
+    LATER,
+    NOW,
+    SETTINGS,
+    Captured,
+    Later,
+    maintain,
+)
 from tests.support.merge.shop import MergeShop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -46,81 +50,6 @@ if TYPE_CHECKING:
     from tests.support.lake.catalogs import LakeCase
 
 pytestmark = pytest.mark.spark
-
-SETTINGS = UpkeepSettings(
-    compact=None,
-    keep_snapshots=timedelta(hours=24),
-    min_snapshots=2,
-    max_manifests=4,
-    retain=timedelta(days=7),
-    orphan_age=timedelta(days=3),
-)
-NOW, LATER = timedelta(0), timedelta(days=8)
-
-
-class _Later(SystemClock):
-    """The machine's time, some days on."""
-
-    def __init__(self, by: timedelta) -> None:
-        self._by = by
-
-    def now(self) -> datetime:
-        return super().now() + self._by
-
-
-@dataclass
-class Captured(Mirrored):
-    """A changelog that an ingest of ours writes, and its mirrors."""
-
-    others: list[Mirrored] = field(default_factory=list)
-
-    def _append(self, rows: list[tuple[object, ...]]) -> None:
-        table = self.lake.open(self.settings.changelog)
-        target = table.load_write_target()
-        writer = TaskWriter(target, clock=SystemClock(), randomness=SystemRandomness())
-        named = zip(arrow_schema(target.schema), zip(*rows, strict=True), strict=True)
-        arrays = {each.name: pa.array(values, each.type) for each, values in named}
-        writer.write(pa.RecordBatch.from_pydict(arrays))
-        changelog = ChangelogTable(table)
-        before = changelog.position()
-        goal = Marker(pipeline="p", source="s", position=str(self.at), batch=f"b{self.at}")
-        start = None if before is None else before.position
-        changelog.append(writer.close(), start=start, goal=goal)
-
-    def second_mirror(self) -> Mirrored:
-        """Another one of the same changelog."""
-        number = len(self.others) + 2
-        name = replace(self.settings.mirror, table=f"{self.settings.mirror.table}_{number}")
-        other = Mirrored(self.spark, self.lake, replace(self.settings, mirror=name), self.expected)
-        self.others.append(other)
-        return other
-
-    @property
-    def kept_mirror(self) -> KeptTable:
-        return KeptTable(name=self.settings.mirror, role=KeptRole.MIRROR, settings=SETTINGS)
-
-    @property
-    def kept_changelog(self) -> KeptTable:
-        mirrors = (self.settings.mirror, *(each.settings.mirror for each in self.others))
-        return KeptTable(
-            name=self.settings.changelog,
-            role=KeptRole.CHANGELOG,
-            settings=SETTINGS,
-            mirrors=mirrors,
-        )
-
-    def snapshots(self, table: str = "mirror") -> list[int]:
-        self.sql(f"refresh table {{{table}}}")
-        found = self.sql(f"select snapshot_id from {{{table}}}.snapshots order by committed_at")
-        return [int(str(row[0])) for row in found]
-
-    def files(self, table: str = "changelog") -> set[str]:
-        self.sql(f"refresh table {{{table}}}")
-        return {str(row[0]) for row in self.sql(f"select file_path from {{{table}}}.files")}
-
-    def count_manifests(self) -> int:
-        self.sql("refresh table {mirror}")
-        return len(self.sql("select path from {mirror}.manifests"))
 
 
 @pytest.fixture(scope="module")
@@ -135,15 +64,6 @@ def table(spark: SparkSession, lake: Lake, tmp_path: Path) -> Captured:
     made = Captured.create(spark, lake, index=index)
     assert isinstance(made, Captured)
     return made
-
-
-def maintain(
-    lake: Lake, kept: KeptTable, *kinds: JobKind, by: timedelta = LATER
-) -> list[JobOutcome]:
-    maintainer = Maintainer(lake, clock=_Later(by))
-    plan = maintainer.load_plan(kept, kinds or None)
-    assert plan is not None
-    return list(maintainer.perform(plan))
 
 
 def maintain_with_kills(
@@ -201,7 +121,7 @@ def test_a_changelog_keeps_what_the_slowest_mirror_needs_and_the_paused_one_is_n
     for number in range(4):
         table.change_and_merge({number: f"at {number}", 7: None})
     lagging = table.kept_changelog
-    maintainer = Maintainer(table.lake, clock=_Later(LATER))
+    maintainer = Maintainer(table.lake, clock=Later(LATER))
     plan = maintainer.load_plan(lagging)
     assert plan is not None
     ((name, seconds),) = plan.lagging
@@ -373,9 +293,21 @@ def test_the_ledger_loses_old_batches_and_keeps_the_states_of_tables(lake: Lake)
         table_states=states(("a.y", Streaming())),
         head=seen.snapshot,
     )
-    assert {each.table: type(each.state) for each in ledger.table_states()} == {
-        "a.x": Streaming, "a.y": Streaming, "a.z": Paused,
-    }  # fmt: skip
+    newest = {"a.x": Streaming, "a.y": Streaming, "a.z": Paused}
+    assert {each.table: type(each.state) for each in ledger.table_states()} == newest
+    remove_history(ledger)
+    assert {each.table: type(each.state) for each in ledger.table_states()} == newest
+
+
+def remove_history(ledger: Ledger) -> None:
+    """Remove the data files of before the states were put in one place: a start reads none."""
+    state = ledger.table.load_state()
+    assert state.head is not None
+    live = ledger.table.load_live_files(state.head.id)
+    history = [each for each in live if each.sequence < states_from(state.properties)]
+    assert history
+    for each in history:
+        Path(urlsplit(each.location).path).unlink()
 
 
 def test_the_command_shows_what_is_needed_does_it_and_leaves_other_writers_tables_alone(

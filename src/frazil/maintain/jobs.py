@@ -11,6 +11,7 @@ from frazil.model.policy import JobKind
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from frazil.model.policy import CompactionOrder
     from frazil.model.table_name import TableName
 
 
@@ -36,6 +37,8 @@ class CompactJob:
     spec_id: int
     partition: str
     files: tuple[JobFile, ...]
+    target_bytes: int
+    order: CompactionOrder
     reason: str
     cost_bytes: int
     gain: str
@@ -126,10 +129,12 @@ class JobOutcome:
     """What a job did, in counts and bytes.
 
     ``is_done`` is False where another writer was faster: the next look at the facts decides again.
+    ``given_up`` says why work that was finished is not in the table.
     """
 
     job: Job
     is_done: bool = True
+    given_up: str = ""
     files_added: int = 0
     files_removed: int = 0
     bytes_read: int = 0

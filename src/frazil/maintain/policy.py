@@ -154,6 +154,8 @@ def _compact_job(
         spec_id=spec_id,
         partition=partition,
         files=tuple(map(_job_file, files)),
+        target_bytes=settings.target_bytes,
+        order=settings.order,
         reason=" and ".join(reasons),
         cost_bytes=total,
         gain=f"{counted(len(files), 'file')} become {written}",

@@ -147,7 +147,7 @@ def _next_state(
     new = [_indexed(each, at) for each in result.results for at in range(len(each.files))]
     highest = max((each.ordinal for each in new), default=-1)
     parts = tuple(each.part for each in result.results if each.part is not None)
-    run = IndexRun(work.range_.run, work.range_.bits, parts) if parts else None
+    runs = (IndexRun(work.range_.run, work.range_.bits, parts),) if parts else ()
     entries = [each.entries for each in result.results]
     with timer.timed(MergePhase.INDEX):
         grown = work.growth.grown(
@@ -155,7 +155,7 @@ def _next_state(
             files=(*deletes.files, *new),
             next_ordinal=max(base.manifest.next_ordinal, highest + 1),
             entries=Entries.concatenate(entries or [Entries.empty()]),
-            new_run=run,
+            new_runs=runs,
         )
     return deletes, grown
 

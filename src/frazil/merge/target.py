@@ -163,13 +163,19 @@ def plan_growth(
     per_key = settings.order is Order.PER_KEY
     return IndexGrowth(
         session=session,
-        store=target.store,
+        store=cached_store(target, settings),
         young_entries=index.young_entries,
         max_runs=index.max_runs,
         upkeep_entries=index.upkeep_entries,
         tombstones_before=int(oldest.timestamp()) if per_key else None,
         randomness=target.randomness,
     )
+
+
+def cached_store(target: MergeTarget, settings: MergeSettings) -> RunStore:
+    """The folder of the index runs; what is written there is cached for lookups as well."""
+    index = settings.index
+    return replace(target.store, cache_dir=str(index.cache_dir), cache_bytes=index.cache_bytes)
 
 
 def task_index(index: KeyIndex, target: MergeTarget, settings: MergeSettings) -> TaskIndex:

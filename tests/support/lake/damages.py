@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from frazil.clients.iceberg.gateway import FileIntake
+from tests.support.lake.equality_deletes import delete_by_equality
 from tests.support.lake.mirrored import ALL_BUT_THE_LAST, local_path
 
 if TYPE_CHECKING:
@@ -46,22 +42,7 @@ class Damaging:
         self.sql(f"insert into {{mirror}} {row} union all {row}")
 
     def delete_by_equality(self) -> None:
-        opened = self.lake.open(self.mirror)
-        field_id = next(each.id for each in opened.load_schema().fields if each.name == "id")
-        type_ = pq.read_schema(_data_file(opened)).field("id").type
-        location = f"{opened.load_state().location}/data/{uuid4()}-eq.parquet"
-        field = pa.field("id", type_, nullable=False, metadata={"PARQUET:field_id": str(field_id)})
-        path = local_path(location)
-        pq.write_table(pa.table({"id": [2]}, schema=pa.schema([field])), path)
-        descriptor = (
-            f'{{"spec-id":0,"content":"EQUALITY_DELETES","equality-ids":[{field_id}],'
-            f'"file-format":"PARQUET","file-path":"{location}","partition":{{}},"record-count":1,'
-            f'"file-size-in-bytes":{path.stat().st_size}}}'
-        )
-        delta = opened._table.newRowDelta()
-        specs = opened._table.specs()
-        opened._gateway.apply_files(delta, FileIntake.ADD_DELETES, [descriptor], specs)
-        delta.commit()
+        delete_by_equality(self.lake.open(self.mirror), [2])
 
     def lose_data(self) -> None:
         self._lose("data/**/*.parquet")

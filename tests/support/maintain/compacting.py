@@ -17,7 +17,9 @@ from frazil.maintain.compaction.index_runs import land_runs, merge_index_runs
 from frazil.maintain.compaction.landing import Abandoned, Landed, land
 from frazil.maintain.compaction.sites import LogSite, MirrorSite
 from frazil.mirror.table import MirrorTable
+from frazil.model.policy import CompactionOrder
 from frazil.model.table_name import quote
+from tests.support.merge.model import Append, Change
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.table import LakeTable
@@ -60,8 +62,12 @@ class CompactingWorld:
         mirror = self._mirror()
         if mirror is None or self.world.position is None:
             return
+        if self.chance.random() < 0.3:
+            self._sort(mirror)
         if self.chance.random() < 0.5:
             self._begin(mirror)
+        if self.chance.random() < 0.2:
+            self._resync()
         if self.chance.random() < 0.2:
             self._merge_runs()
         if self.chance.random() < 0.2:
@@ -86,6 +92,39 @@ class CompactingWorld:
         except TableNotFoundError:
             return None
 
+    def _sort(self, mirror: LakeTable) -> None:
+        """Another engine sorts the table by a part of its key, which is never dropped."""
+        world = self.world
+        column = quote(world.replay.columns[self.chance.choice(world.history.key)].name)
+        way = self.chance.choice(("asc", "desc")), self.chance.choice(("first", "last"))
+        world.engine.sql(f"refresh table {mirror.name.quoted}")
+        world.engine.sql(
+            f"alter table {mirror.name.quoted} write ordered by {column} {way[0]} nulls {way[1]}"
+        )
+
+    def _resync(self) -> None:
+        """The source sends the table again: a TRUNCATE, and every row as an initial copy has it."""
+        world, replay = self.world, self.world.replay
+        sent, history = world.changelog.changes, world.history
+        is_plain = (history.order, history.deletes) == ("append", "apply")
+        if not is_plain or world.merged < len(sent) or replay.live != world.changelog.columns:
+            return
+        # Between the last transaction and the next one, whose numbers are a thousand higher.
+        last = max(each.sequence for each in sent)
+        first = last - last % 1_000 + 500
+        if last >= first:
+            return
+        ids = [each.id for each in replay.live]
+        rows = [
+            Change(
+                operation="READ",
+                sequence=first + 1 + number,
+                values=tuple((each, row.values[each]) for each in ids),
+            )
+            for number, row in enumerate(replay.rows.values())
+        ]
+        world.perform(Append(changes=(Change(operation="TRUNCATE", sequence=first), *rows)))
+
     def _begin(self, mirror: LakeTable) -> None:
         head = mirror.load_state().head
         assert head is not None
@@ -104,6 +143,7 @@ class CompactingWorld:
         options = RewriteOptions(
             target_bytes=self.chance.choice([None, 4_000]),
             moves_specs=self.chance.random() < 0.5,
+            order=self.chance.choice(list(CompactionOrder)),
             slots=2,
         )
         few = mock.patch.object(compactor, "_FEW_ROWS", self.chance.choice([0, 10_000]))

@@ -7,11 +7,14 @@ import uuid
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal as Number
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.codec.key_index.key_hashing import hash_column, hashes_columns
 from frazil.errors import UnsupportedSchemaChangeError
+from frazil.model.key_index import KeyHash, plan_key_hash
 from frazil.model.schema.types import Decimal, Fixed, Primitive, Scalar
 from tests.support.codec.golden_keys import GoldenKey, golden_keys
 from tests.support.codec.key_hash import encode_key, hash_key, xxh64_of_long
@@ -33,6 +36,39 @@ def test_the_hash_of_a_golden_key_stays_what_it_is(key: GoldenKey) -> None:
     assert hash_key(key.values, key.types) == (key.hi, key.lo)
     if key.encoded is not None:
         assert encode_key(key.values, key.types) == key.encoded
+
+
+COLUMNS = {
+    Primitive.INT: pa.int32(),
+    Primitive.LONG: pa.int64(),
+    Primitive.DATE: pa.date32(),
+    Primitive.TIMESTAMP: pa.timestamp("us"),
+    Primitive.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
+    Primitive.UUID: pa.binary(16),
+}
+
+
+@pytest.mark.parametrize("type_", COLUMNS, ids=str)
+def test_columns_are_hashed_like_their_values(type_: Primitive) -> None:
+    keys = [each for each in GOLDEN if each.types == (type_,)]
+    values = [
+        each.bytes if isinstance(each, uuid.UUID) else each
+        for (each,) in (key.values for key in keys)
+    ]
+    # From the second value on: a slice has its values at an offset.
+    column = pa.array([values[0], *values], COLUMNS[type_]).slice(1)
+    hash_ = plan_key_hash([type_])
+    assert hashes_columns(hash_)
+    hi, lo = hash_column(column, hash_)
+    lower = [0] * len(keys) if lo is None else lo.tolist()
+    assert list(zip(hi.tolist(), lower, strict=True)) == [(key.hi, key.lo) for key in keys]
+
+
+@given(st.lists(LONGS, min_size=1))
+def test_columns_of_longs_are_hashed_like_each_of_them(values: list[int]) -> None:
+    hi, lo = hash_column(pa.array(values, pa.int64()), KeyHash.XXHASH64)
+    assert lo is None
+    assert hi.tolist() == [xxh64_of_long(each) for each in values]
 
 
 def test_every_type_that_a_key_can_have_is_among_the_golden_ones() -> None:

@@ -441,9 +441,10 @@ def test_a_table_without_a_marker_has_none_to_carry() -> None:
         MemoryTable().committer.commit(StrictCommit(move=Carry(INGEST)))
 
 
-def test_new_deletes_without_old_ones_are_no_rewrite() -> None:
+def test_new_deletes_without_old_ones_and_more_rows_than_before_are_no_rewrite() -> None:
     rewrite = FileChanges(added=("{}",), removed=("{}",), rewritten_at=3)
     assert rewrite.is_rewrite
     assert not replace(rewrite, added_deletes=("{}",)).is_rewrite
     assert replace(rewrite, added_deletes=("{}",), removed_deletes=("{}",)).is_rewrite
     assert not replace(rewrite, rewritten_at=None).is_rewrite
+    assert not replace(rewrite, has_surplus_rows=True).is_rewrite

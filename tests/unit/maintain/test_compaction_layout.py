@@ -13,7 +13,6 @@ from frazil.codec.deletes.deletion_vector import DeletionVector
 from frazil.maintain.compaction.layout import (
     RestoredRowsError,
     RewriteLayout,
-    ScatteredRows,
     SourceRows,
 )
 
@@ -43,13 +42,14 @@ def rewrites(draw: DrawFn) -> tuple[RewriteLayout, list[DeletionVector | None], 
         if position not in then[file]
     ]
     count = draw(st.integers(1, 4))
-    is_scattered = draw(st.booleans())
+    is_moved = draw(st.booleans())
     owners = [draw(st.integers(0, count - 1)) for _ in rows]
-    if not is_scattered:
+    if not is_moved:
         owners.sort()
+    written = draw(st.permutations(rows)) if is_moved else rows
     places: dict[Row, Row] = {}
     targets = [0] * count
-    for row, owner in zip(rows, owners, strict=True):
+    for row, owner in zip(written, owners, strict=True):
         places[row] = (owner, targets[owner])
         targets[owner] += 1
     expected: list[set[int]] = [set() for _ in range(count)]
@@ -57,14 +57,12 @@ def rewrites(draw: DrawFn) -> tuple[RewriteLayout, list[DeletionVector | None], 
         dead = later[file]
         if dead is None or position in dead:
             expected[owner].add(place)
-    scattered = ScatteredRows(
-        np.array([places[row][0] for row in rows], np.int32),
-        np.array([places[row][1] for row in rows], np.int64),
-    )
+    starts = [sum(targets[:owner]) for owner in range(count)]
+    ranks = [starts[owner] + place for owner, place in (places[row] for row in rows)]
     layout = RewriteLayout(
         tuple(SourceRows(f"f{at}", size, vector(then[at])) for at, size in enumerate(sizes)),
         tuple(targets),
-        scattered if is_scattered else None,
+        np.array(ranks, np.uint32) if is_moved else None,
     )
     return layout, [None if each is None else vector(each) for each in later], expected
 
@@ -102,12 +100,16 @@ def test_a_delete_beyond_the_file_is_refused() -> None:
 def test_new_files_have_all_rows_that_lived() -> None:
     with pytest.raises(ValueError, match="all rows that lived"):
         RewriteLayout((SourceRows("f", 3, vector({1})),), (3,))
+    with pytest.raises(ValueError, match="a new rank"):
+        RewriteLayout((SourceRows("f", 3, vector({1})),), (2,), np.zeros(3, np.uint32))
 
 
 def test_a_million_late_deletes_are_translated_in_vectors() -> None:
     rows = 4_000_000
     dead = DeletionVector.from_positions(np.arange(0, rows, 20))
     late = dead.union(DeletionVector.from_positions(np.arange(0, rows, 4)))
-    layout = RewriteLayout((SourceRows("f", rows, dead),), (rows - rows // 20,))
-    (found,) = layout.translate([late])
-    assert found.cardinality == rows // 4 - rows // 20
+    kept = rows - rows // 20
+    for ranks in (None, np.arange(kept, dtype=np.uint32)[::-1]):
+        layout = RewriteLayout((SourceRows("f", rows, dead),), (kept,), ranks)
+        (found,) = layout.translate([late])
+        assert found.cardinality == rows // 4 - rows // 20

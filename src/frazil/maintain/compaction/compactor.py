@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from frazil.clients.iceberg.write.sort_keys import plan_sort_keys
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import job_description
+from frazil.codec.key_index.entries import Entries
+from frazil.codec.key_index.key_hashing import hashes_columns
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.hooks import Failpoint, SystemClock, SystemRandomness, failpoint
 from frazil.maintain.compaction.rewriting import RewriteGroup, indexed_file, rewrite_groups
@@ -21,9 +24,12 @@ from frazil.maintain.compaction.row_reading import (
     with_lineage,
 )
 from frazil.merge.index_operations import load_current_target
+from frazil.merge.target import cached_store
+from frazil.mirror.index.entry_writing import EntryPlan, numbered
 from frazil.mirror.index.key_reading import KeyReader
 from frazil.mirror.index.run_building import build_entries, fresh_name
 from frazil.model.key_index import IndexedFile, IndexRun
+from frazil.model.policy import CompactionOrder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -34,10 +40,10 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.read.live_files import LiveFile
     from frazil.clients.iceberg.table import LakeTable, TableVersion
     from frazil.clients.iceberg.write.write_target import WriteTarget
-    from frazil.codec.key_index.entries import Entries
-    from frazil.maintain.compaction.rewriting import RewrittenGroup
+    from frazil.maintain.compaction.rewriting import RewrittenGroup, RewrittenPortion
     from frazil.merge.planning.settings import MergeSettings
     from frazil.merge.target import MergeTarget
+    from frazil.mirror.index.run_building import RunStore
     from frazil.model.key_index import IndexKey
     from frazil.model.schema.partitioning import PartitionSpec
     from frazil.model.schema.types import Scalar
@@ -53,22 +59,24 @@ class RewriteOptions:
     """How files are rewritten.
 
     With ``moves_specs`` files of older partition specs get the table's current one; otherwise they
-    keep theirs. At most ``slots`` tasks run at a time.
+    keep theirs. ``order`` sorts rows by the table's sort order, if it has one. At most ``slots``
+    tasks run at a time.
     """
 
     target_bytes: int | None = None
     moves_specs: bool = True
+    order: CompactionOrder = CompactionOrder.KEEP
     slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Index entries of the new files, whose ordinals count from zero; few of them or a run."""
+    """Index entries of the new files, whose ordinals count from zero; few of them, or runs."""
 
     key: IndexKey
     sequence_type: Scalar | None
-    entries: Entries | None
-    run: IndexRun | None
+    entries: Entries
+    runs: tuple[IndexRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,7 @@ class Rewrite:
     table: TableName
     snapshot_id: int
     sequence: int
+    format_version: int
     groups: tuple[RewrittenGroup, ...]
     index: NewEntries | None
     bytes_read: int
@@ -129,13 +138,21 @@ class Compactor:
         groups = tuple(_groups(version, picked, _sized(target, chosen), options=chosen))
         session = pinned_session(self.session)
         with job_description(session, f"compact {self.table}, {len(picked)} files"):
-            written = rewrite_groups(session, groups, table=str(self.table), slots=chosen.slots)
+            portions = rewrite_groups(
+                session,
+                groups,
+                table=str(self.table),
+                slots=chosen.slots,
+                index=None if merge_target is None else _entry_plan(merge_target, self.settings),
+            )
+            written = tuple(group for portion in portions for group in portion.groups)
             new = [file for group in written for file in group.files]
             failpoint(Failpoint.COMPACTION_WRITTEN)
             made = Rewrite(
                 table=self.table,
                 snapshot_id=head.id,
                 sequence=head.sequence,
+                format_version=target.format_version,
                 groups=written,
                 index=None,
                 bytes_read=sum(each.size for each in picked),
@@ -144,7 +161,10 @@ class Compactor:
             )
             if merge_target is None:
                 return made
-            return replace(made, index=self._index(session, merge_target, made.files))
+            index = self._collected(merge_target, portions)
+            if index is None:
+                index = self._index(session, merge_target, made.files)
+            return replace(made, index=index)
 
     def _pick(
         self, table: LakeTable, snapshot_id: int, locations: frozenset[str]
@@ -154,19 +174,38 @@ class Compactor:
         # Older rows first, as they came.
         return sorted(chosen, key=lambda each: each.sequence)
 
+    def _collected(
+        self, target: MergeTarget, portions: Sequence[RewrittenPortion]
+    ) -> NewEntries | None:
+        """What the tasks have indexed of their files; None if they did not."""
+        written, first = [], 0
+        for each in portions:
+            if each.entries is None:
+                return None
+            written.append(numbered(each.entries, first))
+            first += each.files
+        few = Entries.concatenate([each.few for each in written] or [Entries.empty()])
+        runs = tuple(run for each in written for run in each.runs)
+        if len(few) > _FEW_ROWS:
+            store = _run_store(target, self.settings)
+            runs = (*runs, store.write_run(fresh_name(SystemRandomness().token), few))
+            few = Entries.empty()
+        return NewEntries(target.expected.key, target.expected.sequence_type, few, runs)
+
     def _index(
         self, session: SparkSession, target: MergeTarget, files: Sequence[IndexedFile]
     ) -> NewEntries:
+        """Hash keys that only Spark hashes, from the new files."""
         expected = target.expected
         reader = KeyReader(
             self.table, tuple(files), target.key, target.sequence, target.write_target.io_properties
         )
-        built: IndexRun | Entries | None = None
+        built: IndexRun | Entries = Entries.empty()
         if files:
             built = build_entries(
                 session,
                 reader,
-                target.store,
+                _run_store(target, self.settings),
                 hash_=expected.key.hash,
                 run=fresh_name(SystemRandomness().token),
                 small=_FEW_ROWS,
@@ -175,8 +214,21 @@ class Compactor:
                 may_repeat=True,
             )
         if isinstance(built, IndexRun):
-            return NewEntries(expected.key, expected.sequence_type, None, built)
-        return NewEntries(expected.key, expected.sequence_type, built, None)
+            return NewEntries(expected.key, expected.sequence_type, Entries.empty(), (built,))
+        return NewEntries(expected.key, expected.sequence_type, built)
+
+
+def _run_store(target: MergeTarget, settings: MergeSettings | None) -> RunStore:
+    return target.store if settings is None else cached_store(target, settings)
+
+
+def _entry_plan(target: MergeTarget, settings: MergeSettings | None) -> EntryPlan | None:
+    """How tasks index what they write; None when only Spark hashes such keys."""
+    hash_ = target.expected.key.hash
+    if not hashes_columns(hash_):
+        return None
+    (key,) = target.key
+    return EntryPlan(_run_store(target, settings), key, target.sequence, hash_, _FEW_ROWS)
 
 
 def _is_rewritable(file: LiveFile) -> bool:
@@ -200,7 +252,15 @@ def _groups(
     *,
     options: RewriteOptions,
 ) -> Iterator[RewriteGroup]:
-    """Files of one partition that fill about one new file, for each partition."""
+    """Files of one partition that fill about one new file, for each partition.
+
+    Rows that are sorted are sorted together, all of a partition.
+    """
+    keys = None
+    if options.order is CompactionOrder.TABLE:
+        sort_order = version.sort_order
+        keys = plan_sort_keys(target.schema, sort_order)
+        target = target if keys is None else replace(target, sort_order_id=sort_order.order_id)
     specs = {each.spec_id: version.spec_of(each.spec_id) for each in files}
     partitions: dict[tuple[int, str], list[LiveFile]] = {}
     for each in files:
@@ -209,11 +269,12 @@ def _groups(
         own = replace(target, spec=_new_spec(specs[spec_id], target, options))
         filled: list[LiveFile] = []
         for each in members:
-            if filled and sum(map(_live_bytes, filled)) >= own.target_file_bytes:
+            is_full = sum(map(_live_bytes, filled)) >= own.target_file_bytes
+            if filled and is_full and keys is None:
                 yield RewriteGroup(_rewritten(filled, specs[spec_id]), own)
                 filled = []
             filled.append(each)
-        yield RewriteGroup(_rewritten(filled, specs[spec_id]), own)
+        yield RewriteGroup(_rewritten(filled, specs[spec_id]), own, keys)
 
 
 def _new_spec(spec: PartitionSpec, target: WriteTarget, options: RewriteOptions) -> PartitionSpec:
@@ -235,15 +296,7 @@ def _live_bytes(file: LiveFile) -> int:
 def _rewritten(files: Sequence[LiveFile], spec: PartitionSpec) -> tuple[RewrittenFile, ...]:
     return tuple(
         RewrittenFile(
-            file=IndexedFile(
-                ordinal=at,
-                location=each.location,
-                rows=each.rows,
-                size=each.size,
-                spec_id=each.spec_id,
-                partition=each.partition,
-                deletes=each.deletes,
-            ),
+            file=each.indexed(at),
             first_row_id=each.first_row_id,
             sequence=each.sequence,
             constants=partition_constants(spec, each.partition),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 # A merge begins to merge runs above its limit: before that, the background has its turn.
 _HEADROOM = 2
+# One run instead of another one gains nothing.
+_WORTHWHILE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +74,14 @@ def load_due_runs(lake: Lake, settings: MergeSettings) -> tuple[IndexRun, ...]:
 
 
 def merge_index_runs(
-    session: SparkSession, lake: Lake, settings: MergeSettings
+    session: SparkSession, lake: Lake, settings: MergeSettings, *, slots: int = 1
 ) -> MergedRuns | None:
-    """Write the merged run; None when nothing is due or the index must be rebuilt."""
-    ground = MirrorSite(session, lake, settings).load()
-    head, index = ground.target.head, ground.index
+    """Write the merged run; None when nothing is due or the index must be rebuilt.
+
+    At most ``slots`` tasks run at a time, and leave the others to merges.
+    """
+    version = MirrorSite(session, lake, settings).load()
+    head, index = version.target.head, version.index
     if head is None or index is None:
         return None
     chosen = plan_index_upkeep(index, settings.index.max_runs)
@@ -84,8 +89,8 @@ def merge_index_runs(
         return None
     pinned = pinned_session(session)
     with job_description(pinned, f"index {settings.mirror}, {len(chosen)} runs"):
-        growth = plan_growth(pinned, ground.target, settings)
-        run = growth.merge(chosen, index.manifest.files)
+        growth = plan_growth(pinned, version.target, settings)
+        run = growth.merge(chosen, index.manifest.files, slots=slots)
     return MergedRuns(table=settings.mirror, snapshot_id=head.id, replaced=chosen, run=run)
 
 
@@ -105,29 +110,31 @@ def land_runs(
 
 
 def _attempt(merged: MergedRuns, site: MirrorSite) -> Landed | Abandoned:
-    ground = site.load()
-    index = ground.index
+    version = site.load()
+    index = version.index
     if index is None:
         return Abandoned("the index is built again")
-    if not _descends(ground.target.mirror.table.iter_ancestry(), merged.snapshot_id):
+    if not _descends(version.target.mirror.table.iter_ancestry(), merged.snapshot_id):
         # Rows that were deleted then, and whose entries it lacks, may live.
         return Abandoned("the table was rolled back")
     names = {run.name for run in index.manifest.runs}
-    gone = {run.name for run in merged.replaced}
-    if not gone <= names:
+    # A merge may have merged the smallest of them meanwhile. Then their entries are in two runs,
+    # which does no harm, and the large ones are not merged in vain.
+    gone = {run.name for run in merged.replaced} & names
+    if len(gone) < _WORTHWHILE:
         return Abandoned("the runs were merged by another process")
     kept = tuple(run for run in index.manifest.runs if run.name not in gone)
     runs = (*kept, merged.run) if merged.run.parts else kept
     after = replace(index, manifest=replace(index.manifest, runs=runs))
-    snapshot = ground.commit_index(FileChanges(), after).marker.snapshot
+    snapshot = version.commit_index(FileChanges(), after).marker.snapshot
     _log.info("index runs merged", table=str(merged.table), replaced=len(gone), runs=len(runs))
     return Landed(
         snapshot_id=0 if snapshot is None else snapshot.id,
         files_added=len(merged.run.parts),
-        files_removed=sum(len(run.parts) for run in merged.replaced),
+        files_removed=sum(len(run.parts) for run in merged.replaced if run.name in gone),
         late_deletes=0,
         bytes_added=merged.run.bytes,
-        bytes_removed=sum(run.bytes for run in merged.replaced),
+        bytes_removed=sum(run.bytes for run in merged.replaced if run.name in gone),
     )
 
 

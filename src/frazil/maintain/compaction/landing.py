@@ -52,7 +52,7 @@ class Abandoned:
     reason: str
 
 
-class Ground(Protocol):
+class LandingVersion(Protocol):
     """One version of the table, to land on."""
 
     @property
@@ -64,6 +64,10 @@ class Ground(Protocol):
         """How files of the table are read."""
 
     @property
+    def format_version(self) -> int:
+        """The version of the table's format."""
+
+    @property
     def must_replace(self) -> bool:
         """Whether readers follow the table's snapshots, so that only a ``replace`` may land."""
 
@@ -72,6 +76,10 @@ class Ground(Protocol):
 
     def has_equality_deletes(self, locations: Sequence[str]) -> bool:
         """Whether one of these files has deletes without positions."""
+
+    @property
+    def equality_deletes(self) -> int:
+        """How many deletes without positions the table has, for any file or none."""
 
     def delete_writer(self) -> DeleteWriter:
         """What writes the deletes of new files."""
@@ -83,7 +91,7 @@ class Ground(Protocol):
 class Site(Protocol):
     """A table on which rewrites land."""
 
-    def load(self) -> Ground:
+    def load(self) -> LandingVersion:
         """The table as it is now."""
 
 
@@ -114,9 +122,9 @@ def land(rewrite: Rewrite, site: Site, retry: RetryPolicy | None = None) -> Land
 
 
 def _attempt(rewrite: Rewrite, site: Site) -> Landed | Abandoned:
-    ground = site.load()
-    files = ground.files
-    if ground.must_replace:
+    version = site.load()
+    files = version.files
+    if version.must_replace:
         # Where retention removed a file meanwhile, the others of its group stay as they are.
         rewrite = replace(rewrite, groups=_complete(rewrite, files))
     present = [
@@ -125,17 +133,20 @@ def _attempt(rewrite: Rewrite, site: Site) -> Landed | Abandoned:
         for source in group.layout.sources
         if source.location in files
     ]
-    reason = ground.refusal(rewrite)
+    reason = version.refusal(rewrite)
+    if reason is None and version.format_version != rewrite.format_version:
+        # Rows of a table that was upgraded have an identity by now, which the new files lack.
+        reason = "the table's format was upgraded"
     if reason is None and not present:
         reason = "the table has none of the old files any more"
     if reason is not None:
         return Abandoned(reason)
     try:
-        late = _translated(rewrite, ground, present)
+        late = _translated(rewrite, version, present)
     except RestoredRowsError:
         return Abandoned("rows that were deleted when it began are in the table again")
     failpoint(Failpoint.COMPACTION_TRANSLATED)
-    return _commit(rewrite, ground, present, late)
+    return _commit(rewrite, version, present, late)
 
 
 def _complete(rewrite: Rewrite, files: Collection[str]) -> tuple[RewrittenGroup, ...]:
@@ -147,10 +158,10 @@ def _complete(rewrite: Rewrite, files: Collection[str]) -> tuple[RewrittenGroup,
 
 
 def _translated(
-    rewrite: Rewrite, ground: Ground, present: Sequence[IndexedFile]
+    rewrite: Rewrite, version: LandingVersion, present: Sequence[IndexedFile]
 ) -> list[DeletionVector]:
     """What is deleted in each new file, in their order."""
-    vectors = load_many(present, ground.inputs)
+    vectors = load_many(present, version.inputs)
     now = {file.location: vector for file, vector in zip(present, vectors, strict=True)}
     return [
         vector
@@ -163,7 +174,7 @@ def _translated(
 
 def _commit(
     rewrite: Rewrite,
-    ground: Ground,
+    version: LandingVersion,
     present: Sequence[IndexedFile],
     late: Sequence[DeletionVector],
 ) -> Landed | Abandoned:
@@ -171,7 +182,7 @@ def _commit(
     alive = [
         file for file, dead in zip(rewrite.files, late, strict=True) if dead.cardinality < file.rows
     ]
-    written = _written(ground, alive, late)
+    written = _written(version, alive, late)
     # A delete that serves other files too stays; it names no row of a new file.
     old = {(p.location, p.offset): p for f in present for p in f.deletes if p.data_file is not None}
     changes = FileChanges(
@@ -180,18 +191,26 @@ def _commit(
         removed=tuple(data_descriptor(each) for each in present),
         removed_deletes=tuple(delete_descriptor(each) for each in old.values()),
         rewritten_at=rewrite.sequence,
+        # A merge removes a file of which every row is deleted.
+        has_surplus_rows=sum(each.rows for each in alive) > sum(each.rows for each in present),
     )
+    if version.equality_deletes and _moves_specs(present, alive):
+        # They concern files of one partitioning: other rows than now would be deleted.
+        return Abandoned("equality deletes of another engine, and files of another partitioning")
     if not changes.is_rewrite:
-        if ground.must_replace:
+        if version.must_replace:
             return Abandoned("another engine deleted rows, with deletes that other files share")
-        if ground.has_equality_deletes([each.location for each in present]):
+        if version.has_equality_deletes([each.location for each in present]):
             return Abandoned("equality deletes of another engine concern its rows")
     moved = MovedFiles(
         tuple(present), written.files, len(changes.removed_deletes), len(changes.added_deletes)
     )
     try:
-        snapshot_id = ground.commit(rewrite, changes, moved)
+        snapshot_id = version.commit(rewrite, changes, moved)
     except StaleIndexError as error:
+        if version.equality_deletes:
+            # Iceberg would have dropped those that concern the moved rows alone.
+            return Abandoned("equality deletes of another engine concern its rows")
         # The head is another one than its index says: what is loaded next time differs.
         raise CommitConflictError(error.message, table=str(rewrite.table)) from error
     landed = Landed(
@@ -214,14 +233,18 @@ def _commit(
     return landed
 
 
+def _moves_specs(old: Sequence[IndexedFile], new: Sequence[IndexedFile]) -> bool:
+    return not {each.spec_id for each in old} <= {each.spec_id for each in new}
+
+
 def _written(
-    ground: Ground, alive: Sequence[IndexedFile], late: Sequence[DeletionVector]
+    version: LandingVersion, alive: Sequence[IndexedFile], late: Sequence[DeletionVector]
 ) -> WrittenDeletes:
     """The deletes of new files, each of which the same commit adds."""
     positions = {
         file.ordinal: late[file.ordinal] for file in alive if late[file.ordinal].cardinality
     }
-    return ground.delete_writer().write(alive, positions)
+    return version.delete_writer().write(alive, positions)
 
 
 def renumbered(files: Sequence[IndexedFile], first_ordinal: int) -> tuple[IndexedFile, ...]:

@@ -45,27 +45,22 @@ class SourceRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScatteredRows:
-    """The new file and position of the row of each rank, where files do not follow the ranks."""
-
-    file: NDArray[np.int32]
-    position: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
 class RewriteLayout:
     """Old files in the order in which they were read, and the rows of each new file.
 
-    Without ``scattered``, ranks fill one new file after the other.
+    Ranks fill one new file after the other. Where rows were sorted, or spread over partitions,
+    ``new_ranks`` has the rank of each row among those of the new files; otherwise it is its own.
     """
 
     sources: tuple[SourceRows, ...]
     targets: tuple[int, ...]
-    scattered: ScatteredRows | None = None
+    new_ranks: NDArray[np.unsignedinteger] | None = None
 
     def __post_init__(self) -> None:
         if sum(each.moved for each in self.sources) != sum(self.targets):
             raise ValueError("the new files have all rows that lived, and no others")
+        if self.new_ranks is not None and len(self.new_ranks) != sum(self.targets):
+            raise ValueError("every row that lived has a new rank")
 
     def translate(self, now: Sequence[DeletionVector | None]) -> tuple[DeletionVector, ...]:
         """What is deleted in each new file, given what is deleted in each old one now.
@@ -83,17 +78,11 @@ class RewriteLayout:
 
     def _located(self, ranks: NDArray[np.int64]) -> tuple[DeletionVector, ...]:
         """The rows with these ascending ranks, by new file."""
-        if self.scattered is None:
-            bounds = np.concatenate(([0], np.cumsum(self.targets, dtype=np.int64)))
-            cuts = np.searchsorted(ranks, bounds)
-            pieces = [
-                ranks[cuts[at] : cuts[at + 1]] - bounds[at] for at in range(len(self.targets))
-            ]
-        else:
-            files, positions = self.scattered.file[ranks], self.scattered.position[ranks]
-            order = np.argsort(files, kind="stable")
-            cuts = np.searchsorted(files[order], np.arange(len(self.targets) + 1))
-            pieces = [positions[order[cuts[at] : cuts[at + 1]]] for at in range(len(self.targets))]
+        if self.new_ranks is not None:
+            ranks = np.sort(self.new_ranks[ranks].astype(np.int64))
+        bounds = np.concatenate(([0], np.cumsum(self.targets, dtype=np.int64)))
+        cuts = np.searchsorted(ranks, bounds)
+        pieces = [ranks[cuts[at] : cuts[at + 1]] - bounds[at] for at in range(len(self.targets))]
         return tuple(DeletionVector.from_positions(piece) for piece in pieces)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from frazil.maintain.compaction.compactor import Compactor
 from frazil.maintain.compaction.index_runs import land_runs, merge_index_runs
-from frazil.maintain.compaction.landing import land
+from frazil.maintain.compaction.landing import Abandoned, land
 from frazil.maintain.compaction.sites import LogSite, MirrorSite
+from frazil.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from frazil.clients.iceberg.commit.retrying import RetryPolicy
     from frazil.clients.iceberg.lake import Lake
     from frazil.maintain.compaction.compactor import Rewrite, RewriteOptions
-    from frazil.maintain.compaction.landing import Abandoned, Landed
+    from frazil.maintain.compaction.landing import Landed
     from frazil.maintain.compaction.landing_queue import LandingQueue
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.table_name import TableName
 
+_log = get_logger(__name__)
 # Longer than most intervals between merges.
 _PATIENCE_SECONDS = 30.0
 
@@ -62,17 +64,23 @@ class TableCompaction:
         landing = self._landed(partial(land, rewrite, self._site()))
         return CompactionReport(rewrite=rewrite, landing=landing)
 
-    def merge_runs(self) -> Landed | Abandoned | None:
+    def merge_runs(self, *, slots: int = 1) -> Landed | Abandoned | None:
         """Merge runs of the mirror's index, if there are too many; None when there are not."""
         if self.settings is None:
             return None
-        merged = merge_index_runs(self.session, self.lake, self.settings)
+        merged = merge_index_runs(self.session, self.lake, self.settings, slots=slots)
         if merged is None:
             return None
         site = MirrorSite(self.session, self.lake, self.settings)
         return self._landed(partial(land_runs, merged, site))
 
     def _landed(self, landing: Callable[..., Landed | Abandoned]) -> Landed | Abandoned:
+        found = self._landed_somewhere(landing)
+        if isinstance(found, Abandoned):
+            _log.info("finished upkeep was given up", table=str(self.table), reason=found.reason)
+        return found
+
+    def _landed_somewhere(self, landing: Callable[..., Landed | Abandoned]) -> Landed | Abandoned:
         if self.queue is None:
             return landing()
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from frazil.clients.iceberg.lake import Lake
     from frazil.clients.iceberg.read.live_files import LiveFile
+    from frazil.clients.iceberg.read.table_metadata import SnapshotFacts
     from frazil.clients.iceberg.table import LakeTable
     from frazil.clients.iceberg.write.write_target import WriteTarget
     from frazil.maintain.compaction.compactor import Rewrite
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from frazil.model.marker import SnapshotRef
     from frazil.model.table_name import TableName
 
+_EQUALITY_DELETES = "total-equality-deletes"
+
 
 @dataclass(frozen=True, slots=True)
 class MirrorSite:
@@ -54,18 +57,18 @@ class MirrorSite:
     lake: Lake
     settings: MergeSettings
 
-    def load(self) -> MirrorGround:
+    def load(self) -> MirrorVersion:
         """The mirror as it is now, with its index unless that must be rebuilt."""
         target = load_current_target(self.lake, self.settings)
         index = find_index(self.session, self.lake, self.settings, target)
         live = None
         if index is None and target.head is not None:
             live = target.mirror.table.load_live_files(target.head.id)
-        return MirrorGround(self.session, self.settings, target, index, live)
+        return MirrorVersion(self.session, self.settings, target, index, live)
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorGround:
+class MirrorVersion:
     """One version of a mirror.
 
     Without ``index``, what is committed has none either: the next merge builds it from the files.
@@ -90,6 +93,11 @@ class MirrorGround:
         return self.target.inputs
 
     @property
+    def format_version(self) -> int:
+        """The version of the mirror's format."""
+        return self.target.state.format_version
+
+    @property
     def must_replace(self) -> bool:
         """Merges are overwrites, so a mirror has no readers of that kind."""
         return False
@@ -106,6 +114,12 @@ class MirrorGround:
     def has_equality_deletes(self, locations: Sequence[str]) -> bool:
         """An index is made of no such files."""
         return _has_equality_deletes(self.live or (), locations)
+
+    @property
+    def equality_deletes(self) -> int:
+        """How many deletes without positions the mirror has."""
+        head = self.target.head
+        return 0 if head is None else head.count(_EQUALITY_DELETES)
 
     def delete_writer(self) -> DeleteWriter:
         """What writes the deletes of new files."""
@@ -161,8 +175,8 @@ class MirrorGround:
         index = replace(
             index, manifest=replace(manifest, idle_deletes=after - count_deletes(files))
         )
-        run = None if new is None or new.run is None else replace(new.run, first_ordinal=first)
-        few = Entries.empty() if new is None or new.entries is None else new.entries
+        runs = () if new is None else new.runs
+        few = Entries.empty() if new is None else new.entries
         # Runs are merged by merges and in the background: a landing is short.
         growth = replace(
             plan_growth(pinned_session(self.session), self.target, self.settings), upkeep_entries=0
@@ -172,7 +186,9 @@ class MirrorGround:
             files=files,
             next_ordinal=first + len(rewrite.files),
             entries=rebased(few, first),
-            new_run=run if run is not None and run.parts else None,
+            new_runs=tuple(
+                replace(run, first_ordinal=first + run.first_ordinal) for run in runs if run.parts
+            ),
         )
 
 
@@ -192,7 +208,7 @@ class LogSite:
         """The ledger: a commit of it that does not say so may have written states of tables."""
         return cls(lake, table, ((STATES_KEY, "0"),))
 
-    def load(self) -> LogGround:
+    def load(self) -> LogVersion:
         """The table as it is now."""
         table = self.lake.open(self.table)
         version = table.load_version()
@@ -200,24 +216,24 @@ class LogSite:
         if head is None:
             message = "nothing was written to the table yet."
             raise CommitConflictError(message, table=str(self.table))
-        return LogGround(
+        return LogVersion(
             table,
             version.write_target(),
             version.state.location,
-            head.id,
+            head,
             table.load_live_files(head.id),
             self.summary,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class LogGround:
+class LogVersion:
     """One version of such a table."""
 
     table: LakeTable
     target: WriteTarget
     location: str
-    head: int
+    head: SnapshotFacts
     live: tuple[LiveFile, ...]
     summary: tuple[tuple[str, str], ...]
 
@@ -232,6 +248,11 @@ class LogGround:
         return InputFiles(dict(self.target.io_properties))
 
     @property
+    def format_version(self) -> int:
+        """The version of the table's format."""
+        return self.target.format_version
+
+    @property
     def must_replace(self) -> bool:
         """An overwrite would stop the mirrors of a changelog."""
         return True
@@ -243,6 +264,11 @@ class LogGround:
     def has_equality_deletes(self, locations: Sequence[str]) -> bool:
         """Whether another engine deleted rows by their values."""
         return _has_equality_deletes(self.live, locations)
+
+    @property
+    def equality_deletes(self) -> int:
+        """How many deletes without positions the table has."""
+        return self.head.count(_EQUALITY_DELETES)
 
     def delete_writer(self) -> DeleteWriter:
         """What writes the deletes of new files; only other engines delete rows of a log."""
@@ -261,7 +287,7 @@ class LogGround:
             move=Carry(MarkerRole.INGEST),
             changes=changes,
             summary=dict(self.summary),
-            planned_on=self.head,
+            planned_on=self.head.id,
         )
         return _snapshot_id(self.table.commit(commit))
 
@@ -280,15 +306,4 @@ def _has_equality_deletes(live: Sequence[LiveFile], locations: Sequence[str]) ->
 
 
 def _by_location(live: Sequence[LiveFile]) -> dict[str, IndexedFile]:
-    return {
-        each.location: IndexedFile(
-            ordinal=at,
-            location=each.location,
-            rows=each.rows,
-            size=each.size,
-            spec_id=each.spec_id,
-            partition=each.partition,
-            deletes=each.deletes,
-        )
-        for at, each in enumerate(live)
-    }
+    return {each.location: each.indexed(at) for at, each in enumerate(live)}

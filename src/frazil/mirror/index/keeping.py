@@ -158,15 +158,7 @@ def _file_table(
     known = {each.location: each.ordinal for each in base.files}
     fresh = count(base.next_ordinal)
     files = tuple(
-        IndexedFile(
-            ordinal=known[each.location] if each.location in known else next(fresh),
-            location=each.location,
-            rows=each.rows,
-            size=each.size,
-            spec_id=each.spec_id,
-            partition=each.partition,
-            deletes=each.deletes,
-        )
+        each.indexed(known[each.location] if each.location in known else next(fresh))
         for each in live
     )
     return files, tuple(each for each in files if each.location not in known)
@@ -196,11 +188,11 @@ class IndexGrowth:
         files: tuple[IndexedFile, ...],
         next_ordinal: int,
         entries: Entries,
-        new_run: IndexRun | None,
+        new_runs: tuple[IndexRun, ...] = (),
     ) -> KeyIndex:
         """The index after a merge, without its snapshot id."""
         young = Entries.concatenate([index.young, entries])
-        runs = index.manifest.runs if new_run is None else (*index.manifest.runs, new_run)
+        runs = (*index.manifest.runs, *new_runs)
         if len(young) > self.young_entries:
             flushed = self.store.write_run(self._name(), young)
             runs, young = (*runs, flushed), Entries.empty()
@@ -226,8 +218,10 @@ class IndexGrowth:
         rest = tuple(run for at, run in enumerate(runs) if at not in chosen)
         return (*rest, merged) if merged.parts else rest
 
-    def merge(self, runs: tuple[IndexRun, ...], files: tuple[IndexedFile, ...]) -> IndexRun:
-        """One run with the live entries of these; in no index yet."""
+    def merge(
+        self, runs: tuple[IndexRun, ...], files: tuple[IndexedFile, ...], *, slots: int = 0
+    ) -> IndexRun:
+        """One run with the live entries of these, in no index yet; ``slots`` as in merge_runs."""
         merger = RunMerger(
             store=self.store,
             run=self._name(),
@@ -236,7 +230,7 @@ class IndexGrowth:
             files=files,
             tombstones_before=self.tombstones_before,
         )
-        return merge_runs(self.session, merger)
+        return merge_runs(self.session, merger, slots=slots)
 
     def _name(self) -> str:
         return fresh_name(self.randomness.token)

@@ -128,8 +128,7 @@ class _BlobRef:
 
     @property
     def key(self) -> BlobKey:
-        blob = self.blob
-        return BlobKey(self.part.location, blob.offset, blob.length, blob.checksum, blob.entries)
+        return BlobKey.of(self.part, self.blob)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from frazil.errors import DuplicateKeyError
 from frazil.hooks import SystemRandomness
 from frazil.mirror.index.key_expressions import UuidForm, key_hash_columns
 from frazil.mirror.index.key_reading import FILE, POSITION, SEQUENCE
+from frazil.mirror.index.run_cache import BlobKey, shared_run_cache
 from frazil.mirror.index.run_merging import fetch_bucket, merge_entries, plan_bits
 from frazil.model.command import command
 from frazil.model.key_index import TOMBSTONE, IndexRun, KeyHash, RunPart
@@ -48,11 +49,17 @@ _ATTEMPT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """The folder of a table's runs, and how to access it; picklable."""
+    """The folder of a table's runs, and how to access it; picklable.
+
+    With ``cache_dir``, what is written is kept decoded on this machine too: the next merge looks
+    keys up in it, and would wait until it is fetched.
+    """
 
     table: str
     folder: str
     io_properties: tuple[tuple[str, str], ...] = field(repr=False)
+    cache_dir: str | None = None
+    cache_bytes: int = 0
 
     def write_part(self, run: str, bits: int, buckets: Mapping[int, Entries]) -> RunPart:
         """Write the buckets of one task as one file."""
@@ -61,7 +68,12 @@ class RunStore:
         attempt = SystemRandomness().token(_ATTEMPT_BYTES).hex()
         location = f"{self.folder}/{run}-{min(buckets):05d}-{attempt}.puffin"
         OutputFiles(dict(self.io_properties)).write_file(location, puffin.data)
-        return run_part(location, puffin)
+        part = run_part(location, puffin)
+        if self.cache_dir is not None:
+            cache = shared_run_cache(self.cache_dir, self.cache_bytes)
+            for blob in part.blobs:
+                cache.keep(BlobKey.of(part, blob), buckets[blob.bucket])
+        return part
 
     def write_run(self, run: str, entries: Entries) -> IndexRun:
         """Write a small run in one file, without a job."""
@@ -214,14 +226,18 @@ class RunMerger:
         return self.store.write_part(self.run, self.bits, {number: merged}) if len(merged) else None
 
 
-def merge_runs(session: SparkSession, merger: RunMerger) -> IndexRun:
-    """Replace several runs by one; small ones are merged on the driver."""
+def merge_runs(session: SparkSession, merger: RunMerger, *, slots: int = 0) -> IndexRun:
+    """Replace several runs by one; small ones are merged on the driver.
+
+    At most ``slots`` tasks run at a time, if that is a number above zero: Spark begins a later job
+    only when no task of an earlier one waits, so that a merge would wait for all of them.
+    """
     buckets = 2**merger.bits
     if sum(run.entries for run in merger.runs) <= DRIVER_ENTRIES:
         made = [merger.merge_bucket(number) for number in range(buckets)]
         parts = tuple(part for part in made if part is not None)
     else:
-        numbers = session.range(0, buckets, 1, buckets)
+        numbers = session.range(0, buckets, 1, min(buckets, slots or buckets))
         with running_tasks(merger.store.table, "merging runs of the key index"):
             parts = tuple(collect(numbers.mapInArrow(merger.write, PAYLOAD)))
     return IndexRun(merger.run, merger.bits, parts)

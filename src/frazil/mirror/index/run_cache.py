@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from frazil.hooks import Clock
+    from frazil.model.key_index import RunBlob, RunPart
 
 _log = get_logger(__name__)
 
@@ -59,6 +60,11 @@ class BlobKey:
     length: int
     checksum: int
     entries: int
+
+    @classmethod
+    def of(cls, part: RunPart, blob: RunBlob) -> BlobKey:
+        """A blob of a run's file."""
+        return cls(part.location, blob.offset, blob.length, blob.checksum, blob.entries)
 
     @property
     def file_name(self) -> str:
@@ -109,6 +115,11 @@ class RunCache:
         # Mapped, so that the kernel can reclaim the memory.
         mapped = self.find(key)
         return fetched if mapped is None else mapped
+
+    def keep(self, key: BlobKey, entries: Entries) -> None:
+        """Put the entries of a blob there, which was just written; without space, nothing."""
+        with suppress(OSError):
+            self._write(key, entries)
 
     def find(self, key: BlobKey) -> Entries | None:
         """The entries of the blob, if they are cached and undamaged."""

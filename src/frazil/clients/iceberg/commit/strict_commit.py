@@ -54,6 +54,8 @@ class FileChanges:
     # Set when ``added`` has the rows of ``removed``, and only those: the sequence number up to
     # which deletes were applied to them.
     rewritten_at: int | None = None
+    # Whether ``added`` also has rows of files that went meanwhile; they are deleted in it.
+    has_surplus_rows: bool = False
 
     @property
     def only_adds(self) -> bool:
@@ -65,10 +67,11 @@ class FileChanges:
     def is_rewrite(self) -> bool:
         """Whether Iceberg takes it as the same rows in other files.
 
-        It refuses new deletes where no old ones go, as when rows of a removed file are deleted.
+        It refuses new deletes where no old ones go, and more rows than those of the removed files.
         """
-        is_balanced = bool(self.removed_deletes or not self.added_deletes)
-        return self.rewritten_at is not None and bool(self.removed) and is_balanced
+        is_balanced = self.removed_deletes or not self.added_deletes
+        is_moved = self.rewritten_at is not None and not self.has_surplus_rows
+        return bool(is_moved and self.removed and is_balanced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,10 @@ def unplanned_counts(
     if not removed:
         # With a data file Iceberg may drop deletes that only that file needed.
         planned["removed-delete-files"] = len(changes.removed_deletes)
+    if changes.rewritten_at is not None:
+        # Iceberg drops deletes that are older than all other data files, though the rewritten rows,
+        # which are older still, need them (apache/iceberg#10962).
+        planned["removed-equality-delete-files"] = 0
     return tuple(
         f"{name} is {staged.count(name)}, planned were {count}"
         for name, count in planned.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.clients.java_errors import translated
-from frazil.model.key_index import DeleteKind, DeletePointer
+from frazil.model.key_index import DeleteKind, DeletePointer, IndexedFile
 
 if TYPE_CHECKING:
     from frazil.clients.iceberg.gateway import IcebergGateway, JavaObject
@@ -44,6 +44,18 @@ class LiveFile:
             "record-count": self.rows,
         }
         return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
+    def indexed(self, ordinal: int) -> IndexedFile:
+        """The file as the key index has it."""
+        return IndexedFile(
+            ordinal=ordinal,
+            location=self.location,
+            rows=self.rows,
+            size=self.size,
+            spec_id=self.spec_id,
+            partition=self.partition,
+            deletes=self.deletes,
+        )
 
 
 class LiveFiles:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
-import os
-import tempfile
 import uuid
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.clients.iceberg.write.partition_values import transform_values
-from frazil.errors import StorageError, UnrepresentableValueError
+from frazil.clients.iceberg.write.local_spill import LocalSpill
+from frazil.clients.iceberg.write.partition_values import column_at, transform_values
+from frazil.errors import UnrepresentableValueError
 from frazil.model.schema.partitioning import TransformKind
-from frazil.model.schema.types import Nested, Primitive, children
+from frazil.model.schema.types import Nested, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 
 _FLOAT_BITS = {Primitive.FLOAT: pa.int32(), Primitive.DOUBLE: pa.int64()}
 _FLOAT_TYPES = {Primitive.FLOAT: pa.float32(), Primitive.DOUBLE: pa.float64()}
-# Spark's folders for spilled data; there may be several, one per disk.
-_LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +79,15 @@ def _source(field: PartitionField, type_: Scalar, schema: Schema) -> _Source:
     column = schema.by_id(field.source_id)
     if column is None or field.transform.kind is TransformKind.VOID:
         return _Source(field.name, (), type_, field.transform)
-    siblings = schema.fields
-    path = []
-    for each in column.path:
-        path.append([sibling.id for sibling in siblings].index(each.id))
-        siblings = children(each.type)
     found = column.field.type
-    return _Source(
-        field.name, tuple(path), type_ if isinstance(found, Nested) else found, field.transform
-    )
+    source = type_ if isinstance(found, Nested) else found
+    return _Source(field.name, schema.numbers_of(column), source, field.transform)
 
 
 def _values(batch: pa.RecordBatch, source: _Source) -> pa.Array:
     if not source.path:
         return pa.nulls(batch.num_rows, pa.int32())
-    column = batch.column(source.path[0])
-    if source.path[1:]:
-        column = pc.struct_field(column, source.path[1:])
-    return transform_values(column, source.source, source.transform)
+    return transform_values(column_at(batch, source.path), source.source, source.transform)
 
 
 def _encoded(
@@ -150,7 +136,6 @@ class PartitionSpill:
     """
 
     def __init__(self, schema: pa.Schema, *, table: str) -> None:
-        self._table = table
         self._partitions: dict[object, int] = {}
         self._values: list[tuple[PartitionValue, ...]] = []
         # For each batch: the partition of each part, where the parts begin, and the original
@@ -158,13 +143,7 @@ class PartitionSpill:
         self._numbers: list[npt.NDArray[np.int64]] = []
         self._starts: list[npt.NDArray[np.int64]] = []
         self._row_indices: list[npt.NDArray[np.int64]] = []
-        folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
-        try:
-            # Never has a name, so that nothing is left behind.
-            self._file = tempfile.TemporaryFile(dir=folder or None)  # noqa: SIM115 - closed below
-            self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema)
-        except OSError as error:
-            raise self._failed() from error
+        self._spill = LocalSpill(schema, table=table, content="rows of many partitions")
 
     def add(self, batch: pa.RecordBatch, parts: Sequence[tuple[object, Part]]) -> None:
         """Spill the rows of a batch; each part comes with the identity of its partition."""
@@ -177,21 +156,11 @@ class PartitionSpill:
         self._numbers.append(np.array([self._partitions[key] for key, _ in parts], np.int64))
         self._starts.append(np.concatenate(([0], np.cumsum(lengths))))
         self._row_indices.append(row_indices)
-        try:
-            self._writer.write_batch(batch.take(pa.array(row_indices)))
-        except OSError as error:
-            raise self._failed() from error
+        self._spill.write(batch.take(pa.array(row_indices)))
 
     def drain(self) -> Iterator[list[SpilledRows]]:
         """All rows, one partition after the other; nothing is kept afterwards."""
-        try:
-            self._writer.close()
-            self._file.flush()
-            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise self._failed() from error
-        reader = pa.ipc.open_file(pa.py_buffer(mapped))
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        batches = self._spill.load()
         counts = [len(each) for each in self._numbers]
         numbers = np.concatenate(self._numbers)
         owners = np.repeat(np.arange(len(counts)), counts)
@@ -207,16 +176,8 @@ class PartitionSpill:
         self.discard()
 
     def discard(self) -> None:
-        """Free the disk space; idempotent.
-
-        Raises nothing: it also runs after another error, which must not be hidden.
-        """
-        # Arrow writes the end of the stream at every close, even if the file is closed already.
-        with suppress(OSError, ValueError, pa.ArrowException):
-            self._writer.close()
-        # Closing flushes buffers, to a disk that may be full.
-        with suppress(OSError, ValueError):
-            self._file.close()
+        """Free the disk space; idempotent, and raises nothing."""
+        self._spill.discard()
 
     def _piece(
         self,
@@ -229,9 +190,3 @@ class PartitionSpill:
         # Copied: empty lists read from a file have no offsets, which Arrow's nbytes would read.
         rows = pa.concat_batches([batches[batch].slice(first, until - first)])
         return SpilledRows(partition, rows, batch, self._row_indices[batch][first:until])
-
-    def _failed(self) -> StorageError:
-        message = "rows of many partitions cannot be kept in Spark's local folder"
-        return StorageError(
-            message, table=self._table, next_step="give spark.local.dir a disk with more space"
-        )

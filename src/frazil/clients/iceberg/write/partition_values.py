@@ -55,6 +55,12 @@ _FIVE = np.uint32(5)
 _BLOCK = 4
 
 
+def column_at(rows: pa.RecordBatch, numbers: tuple[int, ...]) -> pa.Array:
+    """A column by its place from the top on; null where what it is in is null."""
+    column = rows.column(numbers[0])
+    return pc.struct_field(column, numbers[1:]) if numbers[1:] else column
+
+
 def transform_values(values: pa.Array, source: Scalar, transform: Transform) -> pa.Array:
     """The partition value of every row; null where the column is null.
 
