@@ -24,6 +24,14 @@ LOCKS = ROOT / "requirements"
 
 OLDEST_PYTHON = (3, 11)
 
+# What each target installs, and which locks have as much, smallest first.
+DEMO, DEMO_KAFSCALE, EVERYTHING = "demo.lock", "demo-kafscale.lock", "all.lock"
+ENOUGH = {
+    DEMO: (DEMO, DEMO_KAFSCALE, EVERYTHING),
+    DEMO_KAFSCALE: (DEMO_KAFSCALE, EVERYTHING),
+    EVERYTHING: (EVERYTHING,),
+}
+
 # What the installers print when the way to the registry, not the package, is the problem.
 UNREACHABLE = re.compile(
     r"dns error|error sending request|Could not connect|Connection refused|timed? ?out"
@@ -42,19 +50,18 @@ class SetupError(Exception):
 def main() -> int:
     """Do what is still to be done; print a line per step that takes time.
 
-    ``bootstrap.py demo`` leaves out what only development needs.
+    ``bootstrap.py demo`` and ``bootstrap.py demo-kafscale`` leave out what only development needs.
     """
-    lock = "demo.lock" if sys.argv[1:] == ["demo"] else "all.lock"
+    lock = f"{sys.argv[1]}.lock" if sys.argv[1:] else EVERYTHING
     try:
         require_python()
         TOOLS.mkdir(exist_ok=True)
         LOG.write_text("", encoding="utf-8")
-        # Everything is enough for the demo, too.
-        enough = {fingerprint(lock), fingerprint("all.lock")}
+        enough = {fingerprint(each) for each in ENOUGH[lock]}
         if not STAMP.is_file() or STAMP.read_text(encoding="utf-8") not in enough:
             install_environment(find_uv(), lock)
             STAMP.write_text(fingerprint(lock), encoding="utf-8")
-        provide_java_and_jars()
+        provide_java_and_jars("--demo" if lock == EVERYTHING else "--demo-only")
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -115,8 +122,12 @@ def install_environment(uv: str, lock: str) -> None:
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(ENVIRONMENT)],
             "no virtual environment could be made",
         )
+    # Spark is published as source: its archive unpacked, its build and its wheel take 1.4 GB of a
+    # cache. One who looks at a demo has no use for them, and the machine's own cache is not ours.
+    passing = TOOLS / "cache"
+    cache = () if lock == EVERYTHING else ("--cache-dir", str(passing))
     pip = (uv, "pip")
-    target = ("--quiet", "--python", str(PYTHON))
+    target = ("--quiet", "--python", str(PYTHON), *cache)
     locked = ("--require-hashes", "-r")
     # Build tools first: packages published as source are then built with pinned tools.
     run(
@@ -131,6 +142,7 @@ def install_environment(uv: str, lock: str) -> None:
     )
     itself = ("--no-deps", "--no-build-isolation", "--offline", "--editable", str(ROOT))
     run([*pip, "install", *target, *itself], "frazil was not installed")
+    shutil.rmtree(passing, ignore_errors=True)
 
 
 def is_current(python: Path) -> bool:
@@ -146,9 +158,9 @@ def is_current(python: Path) -> bool:
     return answer.stdout.strip() == sys.version
 
 
-def provide_java_and_jars() -> None:
+def provide_java_and_jars(extent: str) -> None:
     """A Java if the machine has none, and Spark's jars, by the command that users have, too."""
-    command = [str(PYTHON), "-m", "frazil.cli", "setup", "--demo"]
+    command = [str(PYTHON), "-m", "frazil.cli", "setup", extent]
     # The environment has no pip; a Java is fetched with the uv that made it.
     path = os.pathsep.join([str(TOOLS / "uv" / "bin"), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path}

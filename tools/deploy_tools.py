@@ -1,8 +1,8 @@
-"""Fetch what checks charts and rules: helm, Kubernetes' schemas and promtool; run by ``make test``.
+"""Fetch what checks deploy/ and docker/: helm, schemas and promtool; run by ``make test``.
 
-Helm and the schemas come from packages pinned by requirements/deploy.lock, promtool from the
-package manager of Debian and its kin, without being installed. Where one of them cannot be had,
-the tests that need it are skipped with a sentence.
+Helm and the schemas of Kubernetes and Compose come from packages pinned by
+requirements/deploy.lock, promtool from the package manager of Debian and its kin, without being
+installed. Where one of them cannot be had, the tests that need it are skipped with a sentence.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ def schema_folder(version: str) -> Path | None:
     return next(schemas.glob(f"v{version}.*-local"), None)
 
 
+def compose_schema() -> Path | None:
+    """What Compose's files may say, if it was fetched."""
+    vendored = FOLDER / "check_jsonschema" / "builtin_schemas" / "vendor" / "compose-spec.json"
+    return vendored if vendored.is_file() else None
+
+
 def promtool() -> Path | None:
     """The checker of rules: the machine's, or the one that was fetched."""
     return _program("promtool")
@@ -67,7 +73,7 @@ def _fetch_packages() -> None:
     wanted = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     if _STAMP.is_file() and _STAMP.read_text(encoding="utf-8") == wanted:
         return
-    say("fetching helm and Kubernetes' schemas (about 40 MB, once)")
+    say("fetching helm and the schemas of Kubernetes and Compose (about 40 MB, once)")
     shutil.rmtree(FOLDER, ignore_errors=True)
     target = ("--quiet", "--python", sys.executable, "--target", str(FOLDER))
     locked = ("--no-deps", "--require-hashes", "-r", str(LOCK))

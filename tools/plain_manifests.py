@@ -19,6 +19,7 @@ MANIFESTS = {
     "run.yaml": "run-values.yaml",
     "roles.yaml": "roles-values.yaml",
     "merge-cronjob.yaml": "cronjob-values.yaml",
+    "maintain-cronjob.yaml": "upkeep-values.yaml",
     "kafscale.yaml": "kafscale-values.yaml",
 }
 _HEADER = """\

@@ -1,36 +1,7 @@
-"""The programs that check charts and rules; ``make test`` fetches them."""
+"""The programs that check charts and rules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from tests.support.deploy.programs import compose_schema, helm, prometheus_server, promtool
 
-import pytest
-
-from tools import deploy_tools
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-def _required(program: Path | None, name: str) -> Path:
-    if program is None:
-        pytest.skip(f"{name} could not be fetched on this machine; `make test-deploy` says why")
-    return program
-
-
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    """Helm, with Kubernetes' schemas beside it."""
-    return _required(deploy_tools.helm(), "helm")
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    """Prometheus' checker of rules."""
-    return _required(deploy_tools.promtool(), "promtool")
-
-
-@pytest.fixture(scope="session")
-def prometheus_server() -> Path:
-    """Prometheus itself."""
-    return _required(deploy_tools.prometheus(), "Prometheus")
+__all__ = ["compose_schema", "helm", "prometheus_server", "promtool"]

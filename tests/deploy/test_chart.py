@@ -25,6 +25,7 @@ from tests.support.deploy.manifests import (
 )
 from tests.support.deploy.pod_security import violations
 from tools.plain_manifests import MANIFESTS, manifest_text
+from tools.values_schema import completed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,10 @@ VERSIONS = ("1.25", "1.31", "1.37")
 # Kinds of an operator; promtool judges what is in the rules.
 OPERATOR = "monitoring.coreos.com/v1"
 SECRETS = {"DATABASE_URL": "postgresql://h/d", "CATALOG_TOKEN": "sample"}
+
+DOCUMENT = {"config": {"pipeline": "shop", "source": {"kind": "postgres"}}}
+TOPICS = {"config": {"pipeline": "shop", "source": {"kind": "kafscale"}}}
+UNMAINTAINED = {"config": {"pipeline": "shop", "maintenance": {"enabled": False}}}
 
 every_mode = pytest.mark.parametrize("values", VALUES, ids=lambda each: each.name.split("-")[0])
 
@@ -77,7 +82,8 @@ def test_three_releases_of_kubernetes_take_every_object(helm: Path, values: Path
 
 
 def test_a_key_that_kubernetes_does_not_know_is_noticed(helm: Path) -> None:
-    (service,) = (each for each in rendered(helm, VALUES[-1]) if each["kind"] == "Service")
+    objects = rendered(helm, CHART / "ci" / "run-values.yaml")
+    (service,) = (each for each in objects if each["kind"] == "Service")
     service["spec"]["port"] = 1
     assert schema_mistakes(VERSIONS[-1], service) != []
 
@@ -119,7 +125,12 @@ def test_a_pod_that_the_standard_forbids_is_noticed(change: dict[str, Any], foun
     assert found in violations(allowed | change)
 
 
-def loaded(workload: Workload, objects: list[dict[str, Any]], folder: Path) -> Config:
+def loaded(
+    workload: Workload,
+    objects: list[dict[str, Any]],
+    folder: Path,
+    secrets: dict[str, str] = SECRETS,
+) -> Config:
     """The document of a pod, read as the pod would, with the variables that it has."""
     arguments = workload.container["args"]
     path = PurePosixPath(arguments[arguments.index("-c") + 1])
@@ -134,7 +145,7 @@ def loaded(workload: Workload, objects: list[dict[str, Any]], folder: Path) -> C
     else:
         document.write_text(source["data"][path.name], encoding="utf-8")
     environ = {each["name"]: each.get("value", "sample") for each in workload.container["env"]}
-    return load_config(document, environ=SECRETS | environ).config
+    return load_config(document, environ=secrets | environ).config
 
 
 @every_mode
@@ -190,7 +201,12 @@ def test_policies_and_services_choose_the_pods(helm: Path, values: Path) -> None
 
 
 def test_a_pipeline_s_secret_reaches_its_pods_and_executors(helm: Path) -> None:
-    for name, secret in (("executors", "frazil-secrets"), ("kafscale", "kafscale-s3")):
+    secrets = {
+        "executors": "frazil-secrets",
+        "kafscale": "kafscale-s3",
+        "maintain": "frazil-secrets",
+    }
+    for name, secret in secrets.items():
         for each in workloads(rendered(helm, CHART / "ci" / f"{name}-values.yaml")):
             assert each.container["envFrom"] == [{"secretRef": {"name": secret}}]
 
@@ -217,6 +233,24 @@ def test_executors_get_a_role_and_the_driver_s_address(helm: Path, tmp_path: Pat
         ({"mode": "rum"}, "mode"),
         ({"replicas": 2}, "replicas"),
         ({"config": {"path": "relative.yaml"}}, "path"),
+        ({"config": {"pipeline": "shop", "sauce": {}}}, "Additional property sauce"),
+        (
+            {"config": {"pipeline": "shop", "ingest": {"max_rows": "many"}}},
+            "config.ingest.max_rows",
+        ),
+        ({"config": {"pipeline": "shop", "source": {"kind": "postgres", "dzn": 1}}}, "dzn"),
+        # A Secret alone says nothing about what to run.
+        ({"existingSecret": "shop"}, "config: give frazil's document below config"),
+        (DOCUMENT | {"autoscaling": {"enabled": True}}, "a second one stands by"),
+        (TOPICS | {"autoscaling": {"enabled": True}, "mode": "merge"}, "captures nothing"),
+        (
+            TOPICS | {"autoscaling": {"enabled": True}, "resources": {"requests": None}},
+            "needs resources.requests.cpu",
+        ),
+        (DOCUMENT | {"persistence": {"enabled": True}, "replicaCount": 2}, "one volume cannot"),
+        (UNMAINTAINED | {"mode": "maintain"}, "there is nothing to maintain"),
+        (UNMAINTAINED | {"maintainCronjob": {"enabled": True}}, "there is nothing to maintain"),
+        ({"config": {"pipeline": "shop", "shutdown_grace": "${GRACE}"}}, "no duration"),
     ],
 )
 def test_mistaken_values_are_refused(
@@ -231,10 +265,98 @@ def test_mistaken_values_are_refused(
     assert complaint in finished.stderr
 
 
+def with_values(helm: Path, folder: Path, **values: object) -> list[dict[str, Any]]:
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(values))
+    return objects_of(render.__wrapped__(helm, file))
+
+
+@pytest.mark.parametrize(
+    ("grace", "seconds"), [("500ms", 31), ("45s", 75), ("2m", 150), ("1h", 3630), ("1d", 86430)]
+)
+def test_a_pod_has_the_time_that_the_document_grants(
+    helm: Path, tmp_path: Path, grace: str, seconds: int
+) -> None:
+    objects = with_values(helm, tmp_path, config={"pipeline": "shop", "shutdown_grace": grace})
+    (pod,) = workloads(objects)
+    assert pod.spec["terminationGracePeriodSeconds"] == seconds
+
+
+def components(objects: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """The kinds of workloads of each role."""
+    found: dict[str, set[str]] = {}
+    for each in workloads(objects):
+        role = each.pod["metadata"]["labels"]["app.kubernetes.io/component"]
+        assert each.container["args"][0] == role
+        found.setdefault(each.kind, set()).add(role)
+    return found
+
+
+def test_roles_are_three_and_maintenance_may_be_a_job_or_nothing(
+    helm: Path, tmp_path: Path
+) -> None:
+    shop = {"pipeline": "shop"}
+    assert components(with_values(helm, tmp_path, mode="roles", config=shop)) == {
+        "Deployment": {"ingest", "merge", "maintain"}
+    }
+    nightly = with_values(
+        helm, tmp_path, mode="roles", maintainCronjob={"enabled": True}, config=shop
+    )
+    assert components(nightly) == {"Deployment": {"ingest", "merge"}, "CronJob": {"maintain"}}
+    # The command refuses to start where the document turns maintenance off.
+    without = with_values(helm, tmp_path, mode="roles", **UNMAINTAINED)
+    assert components(without) == {"Deployment": {"ingest", "merge"}}
+
+
+def test_workers_that_share_partitions_are_as_many_as_the_load_asks_for(helm: Path) -> None:
+    objects = rendered(helm, CHART / "ci" / "autoscaled-values.yaml")
+    (scaler,) = (each for each in objects if each["kind"] == "HorizontalPodAutoscaler")
+    deployments = {
+        each["metadata"]["name"]: each for each in objects if each["kind"] == "Deployment"
+    }
+    # Helm would undo what the autoscaler does.
+    assert "replicas" not in deployments.pop(scaler["spec"]["scaleTargetRef"]["name"])["spec"]
+    assert [each["spec"]["replicas"] for each in deployments.values()] == [1]
+
+
+def test_a_closed_network_still_has_names(helm: Path) -> None:
+    objects = rendered(helm, CHART / "ci" / "autoscaled-values.yaml")
+    (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
+    assert "Egress" in policy["spec"]["policyTypes"]
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+    assert ports == [53, 53, 443, 2379]
+
+
+def test_every_dashboard_is_in_the_config_map_as_it_is(helm: Path) -> None:
+    objects = rendered(helm, CHART / "ci" / "roles-values.yaml")
+    (found,) = (each for each in objects if each["metadata"]["name"].endswith("-dashboards"))
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    boards = {
+        name.removeprefix("frazil-"): json.loads(text) for name, text in found["data"].items()
+    }
+    folder = ROOT / "deploy" / "monitoring" / "dashboards"
+    assert boards == {each.name: json.loads(each.read_text()) for each in folder.glob("*.json")}
+
+
 def test_the_schema_knows_exactly_the_keys_of_the_values() -> None:
     values = YAML(typ="safe", pure=True).load(CHART / "values.yaml")
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     assert set(schema["properties"]) == {*values, "global"}
+
+
+def test_the_schema_says_of_the_document_what_the_models_say() -> None:
+    text = (CHART / "values.schema.json").read_text(encoding="utf-8")
+    assert text == completed(text), "run: .venv/bin/python -m tools.values_schema"
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda e: e.name
+)
+def test_every_document_that_frazil_reads_is_taken(
+    helm: Path, tmp_path: Path, example: Path
+) -> None:
+    document = YAML(typ="safe", pure=True).load(example)
+    assert list(workloads(with_values(helm, tmp_path, config=document)))
 
 
 def test_the_chart_is_of_this_version() -> None:
@@ -248,3 +370,16 @@ def test_the_plain_manifests_are_what_the_chart_renders(helm: Path, name: str) -
     assert file.read_text(encoding="utf-8") == manifest_text(helm, name), (
         "run: .venv/bin/python -m tools.plain_manifests"
     )
+
+
+@pytest.mark.parametrize("name", ["run.yaml", "roles.yaml", "maintain-cronjob.yaml"])
+def test_the_secret_to_fill_in_has_what_the_manifests_ask_for(name: str, tmp_path: Path) -> None:
+    folder = ROOT / "deploy" / "kubernetes"
+    (secret,) = objects_of((folder / "secret.yaml").read_text(encoding="utf-8"))
+    assert schema_mistakes(VERSIONS[-1], secret) == []
+    objects = objects_of((folder / name).read_text(encoding="utf-8"))
+    for each in workloads(objects):
+        named = [source["secretRef"]["name"] for source in each.container["envFrom"]]
+        assert named == [secret["metadata"]["name"]]
+        # Without any other variable than the Secret's.
+        assert loaded(each, objects, tmp_path, secret["stringData"]).pipeline == "shop"

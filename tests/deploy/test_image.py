@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
-from dataclasses import dataclass
+import sys
 from fnmatch import fnmatch
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
@@ -16,9 +16,15 @@ import pytest
 from ruamel.yaml import YAML
 
 from frazil.clients.spark.jars import PRODUCTION_JARS, spark_jar_folder
-from frazil.config.loader import parse_config
+from frazil.telemetry.metrics import Metrics
+from frazil.telemetry.redaction import Redactor
 from frazil.version import __version__
+from frazil.web.access import HostRule
+from frazil.web.app import build_app
+from frazil.web.readiness import Readiness
+from frazil.web.server import serving
 from tests.support.deploy.manifests import CHART, ROOT
+from tools.dockerfile import last_stage, stages, steps
 from tools.sbom import bill_of_materials
 
 if TYPE_CHECKING:
@@ -38,31 +44,6 @@ EXECUTOR_ENVIRONMENT = {
     "SPARK_JAVA_OPT_0": "-Da=b c",
     "SPARK_JAVA_OPT_1": "-Dd=e",
 }
-
-
-@dataclass(frozen=True)
-class Step:
-    """An instruction with its words; those of COPY without options."""
-
-    name: str
-    text: str
-
-    @property
-    def words(self) -> list[str]:
-        return [word for word in shlex.split(self.text) if not word.startswith("--")]
-
-
-def steps() -> list[Step]:
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    lines = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
-    return [Step(*line.split(" ", 1)) for line in lines if line.strip()]
-
-
-def last_stage() -> dict[str, Step]:
-    """The last instruction of each name; the image's, where there are several stages."""
-    every = steps()
-    starts = [number for number, step in enumerate(every) if step.name == "FROM"]
-    return {step.name: step for step in every[starts[-1] :]}
 
 
 def is_sent(path: str) -> bool:
@@ -107,6 +88,7 @@ def test_packages_are_installed_by_hash_and_nothing_is_fetched_at_run_time() -> 
 
 def test_the_image_runs_as_the_user_that_the_chart_names() -> None:
     final = last_stage()
+    assert f'image.version="{__version__}"' in final["LABEL"].text
     user = int(final["USER"].text.partition(":")[0])
     helpers = (CHART / "templates" / "_helpers.tpl").read_text(encoding="utf-8")
     assert user > 0
@@ -178,13 +160,29 @@ def test_the_bill_of_materials_names_every_locked_package_and_jar() -> None:
     assert {(jar.name, jar.revision) for group in PRODUCTION_JARS for jar in group} <= listed
 
 
-def test_the_composed_look_uses_documents_that_load(tmp_path: Path) -> None:
-    compose = YAML(typ="safe", pure=True).load(ROOT / "docker" / "compose.yaml")
-    service = compose["services"]["frazil"]
-    assert service["image"] == f"frazil:{__version__}"
-    assert service["read_only"] is True
-    assert (ROOT / "docker" / service["build"]["context"] / "Dockerfile").exists()
-    text = compose["configs"]["frazil"]["content"].replace("$$", "$")
-    config = parse_config(text, tmp_path / "frazil.yaml", environ=service["environment"])
-    mounted = [volume.partition(":")[2] for volume in service["volumes"]]
-    assert str(config.config.mirror.index.cache_dir).startswith(mounted[0])
+def test_what_starts_and_checks_the_image_is_copied_into_it() -> None:
+    copies = [step for step in stages()[-1] if step.name == "COPY" and "from" not in step.options]
+    inside = {
+        f"{copy.words[-1]}{PurePosixPath(each).name}" for copy in copies for each in copy.words[:-1]
+    }
+    final = last_stage()
+    started = json.loads(final["ENTRYPOINT"].text)[-1]
+    checked = json.loads(final["HEALTHCHECK"].text.partition("CMD ")[2])[-1]
+    assert {started, checked} <= inside
+
+
+def test_the_health_check_asks_where_the_process_listens() -> None:
+    redactor = Redactor()
+    metrics = Metrics("shop", release="1", redactor=redactor)
+    app = build_app(metrics, Readiness(), redactor, hosts=HostRule(is_local=True))
+    with serving(app, "127.0.0.1:0") as address:
+        listen = {"FRAZIL__TELEMETRY__LISTEN": f"0.0.0.0:{address.port}"}
+        assert health(listen) == 0
+    assert health(listen) != 0
+
+
+def health(environment: dict[str, str]) -> int:
+    check = ROOT / "docker" / "healthcheck.py"
+    return subprocess.run(
+        [sys.executable, check], env=environment, stderr=subprocess.DEVNULL, check=False
+    ).returncode

@@ -26,8 +26,10 @@ RUNBOOKS = ROOT / "docs" / "how-to" / "runbooks"
 # Every scraped series has them.
 SCRAPED = {"instance", "job", "pipeline"}
 METRIC = re.compile(r"\b((?:frazil|merger|kafscale_processor)_\w+)(?:\{([^}]*)\})?")
+KEPT = re.compile(r"\bby ?\(([^)]*)\)")
 GROUPED = re.compile(r"\b(?:by|without|on|ignoring) ?\(([^)]*)\)")
-LABEL = re.compile(r"(\w+) *(?:=~|!~|!=|=)")
+LABEL = re.compile(r"(\w+) *(=~|!~|!=|=) *\"([^\"]*)\"")
+LEGEND = re.compile(r"\{\{ *(?:\$labels\.)?(\w+) *\}\}")
 # What a dashboard fills in.
 VARIABLES = {"$pipeline": "shop", "$table": "public.users"}
 
@@ -37,65 +39,83 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
-def queries() -> Iterator[tuple[str, str]]:
+def queries() -> Iterator[tuple[str, str, str]]:
+    """Where each is, the query, and what is shown with its labels."""
     for rule in rules():
-        yield rule["alert"], rule["expr"]
+        yield rule["alert"], rule["expr"], rule["annotations"]["summary"]
     for file in DASHBOARDS:
         dashboard = json.loads(file.read_text(encoding="utf-8"))
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
-                yield f"{file.name}: {panel['title']}", target["expr"]
+                shown = target.get("legendFormat", "")
+                yield f"{file.name}: {panel['title']}", target["expr"], shown
         for variable in dashboard["templating"]["list"]:
             if asked := re.match(r"label_values\((.*), (\w+)\)", str(variable["query"])):
-                yield f"{file.name}: ${variable['name']}", f"max by ({asked[2]}) ({asked[1]})"
+                yield f"{file.name}: ${variable['name']}", f"max by ({asked[2]}) ({asked[1]})", ""
 
 
-def known_series() -> dict[str, set[str]]:
-    """The labels of every series that a process can expose."""
-    series: dict[str, set[str]] = {}
+def known_series() -> dict[str, dict[str, frozenset[str] | None]]:
+    """The labels of every series that a process can expose, each with its values if few."""
+    series: dict[str, dict[str, frozenset[str] | None]] = {}
     foreign = [metric for metrics in FOREIGN_METRICS.values() for metric in metrics]
     for metric in (*METRICS, *foreign):
-        labels = {label.name for label in metric.labels}
+        labels = {label.name: label.values for label in metric.labels}
         if isinstance(metric, Histogram):
-            series[f"{metric.name}_bucket"] = labels | {"le"}
+            series[f"{metric.name}_bucket"] = {**labels, "le": None}
             series[f"{metric.name}_sum"] = series[f"{metric.name}_count"] = labels
         else:
             series[metric.name] = labels
     return series
 
 
-def mistakes(query: str) -> list[str]:
-    """Series and labels of a query that no process exposes."""
+def mistakes(query: str, shown: str = "") -> list[str]:
+    """Series, labels and values of a query, and labels of its legend, that no process exposes."""
     series = known_series()
-    found, labels = [], set(SCRAPED)
+    found: list[str] = []
+    # What one side of an operator lacks cannot be grouped by.
+    common: set[str] | None = None
     for name, chosen in METRIC.findall(query):
         if name not in series:
             found.append(name)
             continue
-        labels |= series[name]
-        found += sorted(set(LABEL.findall(chosen)) - series[name] - SCRAPED)
+        labels: dict[str, frozenset[str] | None] = series[name] | dict.fromkeys(SCRAPED)
+        common = set(labels) if common is None else common & set(labels)
+        for label, operator, value in LABEL.findall(chosen):
+            values = labels.get(label, frozenset())
+            is_exact = values is not None and operator in {"=", "!="} and "$" not in value
+            if label not in labels or (is_exact and value not in (values or ())):
+                found.append(f"{label}={value}")
     grouped = {label.strip() for inside in GROUPED.findall(query) for label in inside.split(",")}
-    return found + sorted(grouped - labels - {""})
+    kept = {label for inside in KEPT.findall(query) for label in inside.replace(" ", "").split(",")}
+    found += sorted(grouped - (common or set()) - {""})
+    # A legend shows what the aggregation keeps.
+    return found + sorted(set(LEGEND.findall(shown)) - kept - {"value"})
 
 
 def test_every_query_names_metrics_and_labels_that_exist() -> None:
     asked = list(queries())
-    assert len(asked) > 35
-    assert {where: mistakes(query) for where, query in asked if mistakes(query)} == {}
+    assert len(asked) > 45
+    assert {where: found for where, *each in asked if (found := mistakes(*each))} == {}
 
 
 @pytest.mark.parametrize(
     "query",
     ["frazil_lag", 'frazil_tables{state="stopped"}', "sum by (code) (frazil_tables)",
-     "frazil_commit_duration_seconds"],
+     "frazil_commit_duration_seconds", 'frazil_tables{phase="halted"}',
+     "sum by (table) (frazil_table_bytes) / sum by (table) (frazil_tables)"],
 )  # fmt: skip
 def test_a_query_that_asks_for_nothing_is_noticed(query: str) -> None:
     assert mistakes(query) != []
 
 
+def test_a_legend_of_a_label_that_is_aggregated_away_is_noticed() -> None:
+    assert mistakes("sum by (table) (frazil_table_files)", "{{class}}") == ["class"]
+    assert mistakes("sum by (class) (frazil_table_files)", "{{class}}") == []
+
+
 def test_every_query_is_one(promtool: Path, tmp_path: Path) -> None:
     recorded = []
-    for number, (_, query) in enumerate(queries()):
+    for number, (_, query, _) in enumerate(queries()):
         for variable, value in VARIABLES.items():
             query = query.replace(variable, value)  # noqa: PLW2901 - each fills in one
         recorded.append({"record": f"query:{number}", "expr": query})

@@ -25,10 +25,11 @@ NAMESPACE = "lake"
 
 
 @cache
-def render(helm: Path, values: Path) -> str:
-    """What helm sends to Kubernetes for these values."""
+def render(helm: Path, *values: Path) -> str:
+    """What helm sends to Kubernetes for these values, later files over earlier ones."""
+    given = [word for file in values for word in ("--values", file)]
     return subprocess.run(
-        [helm, "template", "shop", CHART, "--namespace", NAMESPACE, "--values", values],
+        [helm, "template", "shop", CHART, "--namespace", NAMESPACE, *given],
         capture_output=True,
         text=True,
         check=True,

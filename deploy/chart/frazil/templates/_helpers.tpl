@@ -64,12 +64,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* Seconds that a pod has to end: what the document grants a batch, and a margin for Spark. */ -}}
 {{- define "frazil.grace" -}}
 {{- $grace := toString (default "30s" .Values.config.shutdown_grace) -}}
+{{- $unit := regexFind "[a-z]+$" $grace -}}
+{{- $seconds := dict "s" 1 "m" 60 "h" 3600 "d" 86400 -}}
 {{- if not (kindIs "invalid" .Values.terminationGracePeriodSeconds) -}}
 {{- int .Values.terminationGracePeriodSeconds -}}
-{{- else if regexMatch "^[0-9]+m$" $grace -}}
-{{- add (mul 60 (trimSuffix "m" $grace | int)) 30 -}}
+{{- else if not (regexMatch "^[0-9]+(ms|s|m|h|d)$" $grace) -}}
+{{- fail (printf "config.shutdown_grace: %s is no duration that the chart can read; set terminationGracePeriodSeconds" $grace) -}}
+{{- else if eq $unit "ms" -}}
+{{- add (div (trimSuffix "ms" $grace | int) 1000) 31 -}}
 {{- else -}}
-{{- add (trimSuffix "s" $grace | int) 30 -}}
+{{- add (mul (get $seconds $unit) (trimSuffix $unit $grace | int)) 30 -}}
 {{- end -}}
 {{- end -}}
 
@@ -106,7 +110,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if not .Values.s3.credentialsSecretRef -}}
 {{- $names = list .Values.envFromSecret -}}
 {{- end -}}
-{{- range compact (concat $names .Values.secretRefs) }}
+{{- range compact (concat (list .Values.existingSecret) $names .Values.secretRefs) | uniq }}
 - secretRef: {name: {{ . }}}
 {{- end }}
 {{- end -}}
@@ -234,7 +238,35 @@ spec:
 
 {{- /* The roles that run until they are stopped, separated by blanks. */ -}}
 {{- define "frazil.roles" -}}
-{{- if eq .Values.mode "roles" -}}ingest merge
+{{- if eq .Values.mode "roles" -}}
+ingest merge{{ if and (include "frazil.isMaintained" .) (not .Values.maintainCronjob.enabled) }} maintain{{ end }}
 {{- else if ne .Values.mode "cronjob" -}}{{ .Values.mode }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Empty where the document turns maintenance off: the command would refuse to start. */ -}}
+{{- define "frazil.isMaintained" -}}
+{{- if dig "maintenance" "enabled" true .Values.config -}}yes{{- end -}}
+{{- end -}}
+
+{{- /* What would be installed and never work is refused here. */ -}}
+{{- define "frazil.refuse" -}}
+{{- $kind := dig "source" "kind" "" .Values.config -}}
+{{- if and .Values.autoscaling.enabled $kind (ne $kind "kafscale") -}}
+{{- fail (printf "autoscaling: workers of the source %s do not share its work; a second one stands by" $kind) -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (not (has .Values.mode (list "run" "roles" "ingest"))) -}}
+{{- fail (printf "autoscaling: the mode %s captures nothing; use run, roles or ingest" .Values.mode) -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (not .Values.autoscaling.metrics) (not (dig "requests" "cpu" "" .Values.resources)) -}}
+{{- fail "autoscaling: a share of the CPU needs resources.requests.cpu" -}}
+{{- end -}}
+{{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}
+{{- if and .Values.persistence.enabled $several (ne .Values.mode "cronjob") -}}
+{{- fail "persistence: one volume cannot serve several replicas; leave it off, an emptyDir is enough" -}}
+{{- end -}}
+{{- $verb := ternary .Values.cronjob.verb .Values.mode (eq .Values.mode "cronjob") -}}
+{{- if and (or .Values.maintainCronjob.enabled (eq $verb "maintain")) (not (include "frazil.isMaintained" .)) -}}
+{{- fail "config.maintenance.enabled is false: there is nothing to maintain" -}}
 {{- end -}}
 {{- end -}}
