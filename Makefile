@@ -4,9 +4,10 @@ BIN := .venv/bin
 CODE := src tests tools benchmarks
 # Seconds that the long suites may take, and where their randomness starts.
 DEEP_SECONDS ?= 600
-# Many short tests: an idle worker takes over half of another one's tests.
-FAST := tests/repository tests/unit tests/deploy --dist worksteal -m "not deep"
-FAST_WORKERS ?= 2
+# Many short tests: an idle worker takes over half of another one's tests. A third one works while others wait for
+# processes and servers; what waits longest comes first.
+FAST := tests/deploy tests/repository tests/unit --dist worksteal -m "not deep"
+FAST_WORKERS ?= 3
 # Tests with a JVM, a service or a browser share the cores too: each worker has one session and services of its
 # own, less than 5 GiB. A third one, where there is memory for it, works while others wait for intervals, retries
 # and processes. tests/conftest.py says which files come first.
@@ -18,7 +19,7 @@ FULL_ORDER := --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-web test-deploy test-image test-deep check fmt bench docs lock build release-check clean
+.PHONY: help setup demo demo-kafscale test test-fast test-web test-deploy test-image test-deep check fmt bench docs lock build release-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -29,6 +30,10 @@ setup: ## Install everything into .venv and the machine's cache
 demo: ## Run the tour on embedded services and prove the result
 	@$(PYTHON) tools/bootstrap.py demo
 	@$(BIN)/frazil demo
+
+demo-kafscale: ## Run the tour of KafScale's topics
+	@$(PYTHON) tools/bootstrap.py demo-kafscale
+	@$(BIN)/frazil demo kafscale
 
 # The checks leave a core idle, which makes what the tests need meanwhile.
 test: setup ## Run the checks and all tests (what CI runs)
@@ -49,12 +54,13 @@ test-deploy: setup ## Check chart, manifests, image, rules and dashboards
 	@$(BIN)/python -m tools.deploy_tools
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) tests/deploy
 
-test-image: setup ## Build the image from Debian packages and run it, where buildah is
-	@$(BIN)/pytest -q -n0 tests/deploy/test_image.py
+test-image: setup ## Build the image from Debian packages and run it, or say why not here
 	@$(BIN)/python -m tools.build_image
+	@$(BIN)/pytest -q -n0 tests/deploy/test_image.py tests/image
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@$(BIN)/python -m tools.build_etcd
+	@$(BIN)/python -m tools.fetch_trino
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -q -m "hypothesis and not deep" --timeout=0
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
 
@@ -75,8 +81,9 @@ fmt: setup ## Format the code and apply safe fixes
 bench: setup ## Measure, check the results, and write benchmarks/results
 	@$(BIN)/python -m benchmarks
 
-docs: setup ## Generate docs/reference from the code, and build the site into site
+docs: setup ## Generate docs/reference and the chart's schema from the code, and build the site into site
 	@$(BIN)/python -m tools.reference_pages
+	@$(BIN)/python -m tools.values_schema
 	@$(BIN)/python -m tools.site
 	@echo "docs: site/index.html"
 

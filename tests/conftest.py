@@ -44,10 +44,12 @@ settings.load_profile("frazil")
 # is run by one worker while the others have nothing to do.
 LONGEST = (
     "test_other_masters",
+    "test_installed_wheel",
     "test_rolling_update",
     "test_soak",
     "test_run_process",
     "test_demo",
+    "test_deployed_process",
     "test_tutorial",
     "test_merge_model",
     "test_remedies_captured",

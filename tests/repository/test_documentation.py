@@ -62,8 +62,9 @@ def test_there_are_pages_and_commands() -> None:
 
 
 def test_every_command_of_a_page_exists_with_its_options() -> None:
+    entry: Any = get_command(app)
     for page, arguments in commands():
-        command: Any = get_command(app)
+        command = entry
         while arguments and arguments[0] in getattr(command, "commands", {}):
             command = command.commands[arguments.pop(0)]
         assert not getattr(command, "commands", {}), f"{page}: {arguments}"

@@ -17,6 +17,8 @@ HARMLESS_HOST = re.compile(
     r"127\.0\.0\.1|[^.]*|.*[{}].*|.*\.example(?:\.com)?|.*\.cluster\.local|kubernetes\.default\.svc"
     r"|(?:www|ant|iceberg)\.apache\.org|json-schema\.org|www\.w3\.org|github\.com"
     r"|s3\.us-east-1\.amazonaws\.com"
+    # What makers of other engines say of them.
+    r"|docs\.(?:aws\.amazon|snowflake|cloud\.google|databricks)\.com"
 )
 ADDRESS = re.compile(r"https?://([A-Za-z0-9._{}$%-]+)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -135,7 +137,16 @@ def test_every_test_is_in_a_folder_that_a_suite_runs() -> None:
     suites = dict(re.findall(r"^(FAST|FULL) := (.*)", makefile, re.MULTILINE))
     fast, full = (set(re.findall(r"tests/(\w+)", suites[name])) for name in ("FAST", "FULL"))
     files = list((ROOT / "tests").rglob("test_*.py"))
-    assert {file.relative_to(ROOT / "tests").parts[0] for file in files} == fast | full | {"deep"}
+    # The image's own are run by the target that builds it.
+    (image,) = re.findall(
+        r"^test-image:.*\n(?:\t.*\n)*\t@\$\(BIN\)/pytest .*tests/(image)$", makefile, re.MULTILINE
+    )
+    assert {file.relative_to(ROOT / "tests").parts[0] for file in files} == {
+        *fast,
+        *full,
+        "deep",
+        image,
+    }
     heavy = re.compile(r"mark\.(spark|services|web)\b")
     for file in files:
         if file.relative_to(ROOT / "tests").parts[0] in fast:

@@ -45,14 +45,10 @@ def searched_files() -> list[Path]:
     for name in SEARCHED:
         path = ROOT / name
         found += [path] if path.is_file() else sorted(path.rglob("*"))
-    decisions = ROOT / "docs" / "decisions"
     return [
         file
         for file in found
-        if file.suffix in TEXTS
-        and file != Path(__file__)
-        and not file.is_relative_to(decisions)
-        and "__pycache__" not in file.parts
+        if file.suffix in TEXTS and file != Path(__file__) and "__pycache__" not in file.parts
     ]
 
 

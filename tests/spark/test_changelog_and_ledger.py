@@ -27,7 +27,7 @@ from frazil.ledger.table_state import Copying, Paused, Removed, Streaming, Table
 from frazil.mirror.table import MirrorTable
 from frazil.model.cause import Cause
 from frazil.model.marker import Marker, MarkerRole, Override
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.model.schema.types import Field, Primitive, Schema
 from frazil.model.table_facts import COLUMNS_PROPERTY
 from frazil.model.table_name import TableName

@@ -15,14 +15,16 @@ from frazil.cli.exit_codes import ExitCode
 from frazil.cli.verbs import check as check_verb
 from frazil.cli.verbs.check import check_lake, inspect_lake
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
-from frazil.clients.iceberg.lake import Lake
+from frazil.clients.iceberg.lake import Lake, TableDefinition
 from frazil.clients.spark.session import attach_session
 from frazil.config import load_config
 from frazil.errors import CatalogError
 from frazil.model.marker import Marker, MarkerMove, MarkerRole
+from frazil.model.readers import Reader
 from frazil.model.table_name import TableName
-from frazil.pipeline.checks import SourceFindings
+from frazil.pipeline.checks import SourceFindings, format_problem
 from frazil.pipeline.tables.captured_names import captured_names
+from tests.support.faults.proxy import Answer, HttpProxy
 from tests.support.lake.files import SCHEMA, FileWriter
 from tests.support.process.session_commands import run_on
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.config import Config
+    from frazil.demo.services import RestCatalog
     from frazil.sources.findings import Findings
 
 pytestmark = pytest.mark.spark
@@ -53,6 +56,7 @@ tables:
   - {mirror: public.gone, changelog: public.gone_changelog, key: [id]}
 """
 SOURCE = "source: {kind: postgres, dsn: 'postgresql://h/d'}\n"
+_NEWEST = b'"format-version":"3"'
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,19 @@ class Shop:
         self.document.write_text(head + text)
         return load_config(self.document, environ={}).config
 
-    def inspect(self, config: Config, *sources: str, not_made: Sequence[str] = ()) -> Findings:
-        lake = Lake(attach_session(self.spark, config), self.catalog)
+    def lake(self, config: Config) -> Lake:
+        return Lake(attach_session(self.spark, config), self.catalog)
+
+    def inspect(
+        self,
+        config: Config,
+        *sources: str,
+        not_made: Sequence[str] = (),
+        readers: Sequence[Reader] = (),
+    ) -> Findings:
+        lake = self.lake(config)
         source = SourceFindings(names=captured_names(config, sources), not_made=frozenset(not_made))
-        return inspect_lake(lake, config, source)
+        return inspect_lake(lake, config, source, readers)
 
 
 @pytest.fixture
@@ -127,6 +140,49 @@ def test_with_a_source_the_captured_tables_are_inspected(shop: Shop) -> None:
     namespaces = shop.spark.sql(f"show namespaces in {shop.catalog}").collect()
     assert [row[0] for row in namespaces] == ["public"]
     assert [each for each in warehouse.rglob("*frazil_check*") if not _is_empty(each)] == []
+
+
+def test_a_reader_that_does_not_know_deletion_vectors_is_named(shop: Shop) -> None:
+    config = shop.load(SOURCE)
+    mirror = TableName(shop.catalog, ("public",), "users")
+    shop.lake(config).ensure_table(mirror, TableDefinition(schema=SCHEMA, format_version=3))
+    assert not shop.inspect(config, "public.users", readers=[Reader.SPARK]).problems
+    readers = [Reader.DUCKDB, Reader.TRINO]
+    there, new = shop.inspect(config, "public.users", readers=readers).problems
+    assert (there.severity.value, new.severity.value) == ("warns", "warns")
+    assert there.sentence.startswith("trino is not known to read deletion vectors")
+    assert "public.users of format 3" in there.sentence
+    assert "set mirror.format_version: 2" in new.sentence
+    older = shop.load(SOURCE + "mirror: {format_version: 2}\n")
+    (there,) = shop.inspect(older, "public.users", readers=readers).problems
+    assert "a table keeps the format" in there.sentence
+
+
+def test_a_catalog_that_takes_no_table_of_format_3_comes_with_the_setting(
+    spark: SparkSession, file_catalog: RestCatalog, tmp_path: Path
+) -> None:
+    refusal = {"error": {"message": "no such format", "type": "BadRequestException", "code": 400}}
+    document = tmp_path / "frazil.yaml"
+    with HttpProxy(file_catalog.uri) as proxy:
+        catalog = f"{{name: old_{tmp_path.name}, kind: rest, uri: '{proxy.url}'}}"
+        document.write_text(f"pipeline: {tmp_path.name}\ncatalog: {catalog}\n{SOURCE}")
+        config = load_config(document, environ={}).config
+        lake = Lake(attach_session(spark, config), config.catalog.name)
+        # As often as it is tried.
+        faults = [Answer(400, json.dumps(refusal).encode())] * 10
+        proxy.script(lambda method, _, body: method == "POST" and _NEWEST in body, *faults)
+        (problem,) = inspect_lake(lake, config, SourceFindings()).problems
+    assert problem.severity.value == "stops"
+    assert "takes no table of format 3" in problem.sentence
+    assert "Set mirror.format_version: 2." in problem.sentence
+
+
+def test_a_catalog_that_makes_another_format_than_was_asked_for_is_a_warning() -> None:
+    assert format_problem(wanted=3, made=3) is None
+    problem = format_problem(wanted=3, made=2)
+    assert problem is not None
+    assert problem.severity.value == "warns"
+    assert "Set mirror.format_version: 2" in problem.sentence
 
 
 def test_no_mirror_is_promised_to_a_table_that_gets_none(shop: Shop) -> None:

@@ -18,12 +18,12 @@ from frazil.hooks import InjectedFault, armed
 from frazil.ingest.replay import LetterReplay, ReplayReport
 from frazil.ingest.settings import CaptureSettings
 from frazil.ledger.dead_letters import DeadLetterTable
-from frazil.model.dead_letter import letter_id
 from frazil.model.marker import MarkerRole
-from frazil.model.record_payload import RecordPayload
-from frazil.model.rejected_record import RejectedRecord, RejectReason
+from frazil.model.records.dead_letter import letter_id
+from frazil.model.records.record_payload import RecordPayload
+from frazil.model.records.rejected_record import RejectedRecord, RejectReason
 from frazil.model.table_name import TableName
-from frazil.pipeline import letter_replay
+from frazil.pipeline.letters import replay as letter_replay
 from frazil.pipeline.tables.captured_mirrors import CapturedMirror
 from frazil.sources.kind import CapturePolicy, ListedTable, SourceKind
 from frazil.sources.registry import KINDS
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from frazil.model.dead_letter import DeadLetter
     from frazil.model.marker import Marker
+    from frazil.model.records.dead_letter import DeadLetter
     from frazil.model.source_table import SourceTable
     from frazil.sources.replaying import RecordReplayer, ReplayedReading
     from frazil.testing.in_memory_topics import InMemoryTopics

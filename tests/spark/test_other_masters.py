@@ -115,6 +115,8 @@ def test_a_local_cluster_leaves_no_folder_in_the_installed_package(tmp_path: Pat
     assert worker_folders() <= before
 
 
+# Both, of an ingest, are in test_installed_wheel.
+@pytest.mark.deep
 @pytest.mark.fault("K9")
 def test_a_merge_of_many_tasks_survives_the_loss_of_one_and_a_speculative_copy_of_another(
     tmp_path: Path,
@@ -122,8 +124,8 @@ def test_a_merge_of_many_tasks_survives_the_loss_of_one_and_a_speculative_copy_o
     """On a cluster of separate executors."""
     program = Path(cluster_merge.__file__)
     environment = {"PYTHONPATH": str(ROOT), "FOLDER_OF_COPIES": str(tmp_path)}
-    with standalone_cluster(tmp_path) as master:
-        document = write_document(tmp_path, files_catalog(tmp_path), master)
+    with standalone_cluster(tmp_path) as cluster:
+        document = write_document(tmp_path, files_catalog(tmp_path), cluster.master)
         finished = run(sys.executable, program, document, tmp_path, **environment)
     # The process itself has compared every row and every entry of the index.
     assert finished.returncode == 0, finished.stderr

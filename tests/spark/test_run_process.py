@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.faults.proxy import TcpProxy
 from tests.support.postgres.access import database_on
@@ -113,12 +112,7 @@ class Story:
         return found or {}
 
     def metrics(self, name: str, **labels: str) -> float | None:
-        wanted = {"pipeline": "story", **labels}
-        for family in text_string_to_metric_families(self.pipeline.page("/metrics")):
-            for sample in family.samples:
-                if sample.name == name and sample.labels == wanted:
-                    return sample.value
-        return None
+        return self.pipeline.metric(name, pipeline="story", **labels)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ def sampled(cases: Iterable[Any], *, ci: Container[Any]) -> list[Any]:
 
 
 def examples(number: int) -> settings:
-    """So many examples of a property in deep runs; a third of them in CI, others in every run."""
-    return settings(max_examples=number if "FRAZIL_DEEP_SECONDS" in os.environ else number // 3)
+    """So many examples of a property in deep runs; a fifth of them in CI, others in every run."""
+    return settings(max_examples=number if "FRAZIL_DEEP_SECONDS" in os.environ else number // 5)
 
 
 def a_seed() -> int:

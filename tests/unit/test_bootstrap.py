@@ -89,9 +89,27 @@ def test_the_demo_installs_less_and_is_content_with_more(checkout: Checkout) -> 
     assert checkout.setup("demo").returncode == 0
     assert checkout.setup("demo").returncode == 0
     assert synced() == ["demo.lock"]
+    assert checkout.setup("demo-kafscale").returncode == 0
+    assert checkout.setup("demo").returncode == 0
+    assert synced() == ["demo.lock", "demo-kafscale.lock"]
     assert checkout.setup().returncode == 0
     assert checkout.setup("demo").returncode == 0
-    assert synced() == ["demo.lock", "all.lock"]
+    assert checkout.setup("demo-kafscale").returncode == 0
+    assert synced() == ["demo.lock", "demo-kafscale.lock", "all.lock"]
+
+
+def test_a_demo_leaves_nothing_in_a_cache(checkout: Checkout) -> None:
+    def caches() -> set[bool]:
+        return {"--cache-dir" in call for call in checkout.called() if call.startswith("pip")}
+
+    checkout.setup()
+    assert caches() == {False}
+    (checkout.root / ".venv" / ".frazil-setup").unlink()
+    passing = checkout.root / ".tools" / "cache"
+    passing.mkdir()
+    checkout.setup("demo")
+    assert caches() == {False, True}
+    assert not passing.exists()
 
 
 def test_packages_are_installed_by_hash(checkout: Checkout) -> None:

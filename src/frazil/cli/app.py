@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from frazil.cli.groups import GROUPS
-from frazil.cli.options import Document, Format, Tables, invocation_of
+from frazil.cli.options import Document, Format, Readers, Tables, invocation_of
 from frazil.cli.output import OutputFormat
 from frazil.model.policy import (  # noqa: TC001 - as above
     CatalogKind,
@@ -90,6 +90,7 @@ def init(
         str | None,
         typer.Option(help="Where tables are kept. [default: ./lake]", show_default=False),
     ] = None,
+    reader: Readers = None,
     force: Annotated[
         bool, typer.Option("--force", "--yes", help="Write over a file that is there.")
     ] = False,
@@ -109,6 +110,7 @@ def init(
         "table": ",".join(table) if table else None,
         "catalog": catalog,
         "warehouse": warehouse,
+        "reader": ",".join(reader) if reader else None,
     }
     write_first_document(InitRequest(output, given, force=force))
 
@@ -135,6 +137,9 @@ def setup(
     demo: Annotated[
         bool, typer.Option("--demo", help="Also what only the demo and the tests need.")
     ] = False,
+    demo_only: Annotated[
+        bool, typer.Option("--demo-only", help="Only what the demo needs: fewer jars.")
+    ] = False,
     output: Format = OutputFormat.TABLE,
 ) -> None:
     """Bring what pip does not: a Java, unless there is one, and Spark's jars, checked.
@@ -144,8 +149,11 @@ def setup(
     frazil setup --offline /mnt/frazil
     """  # noqa: D301
     from frazil.cli.verbs.setup import SetupRequest, set_machine_up
+    from frazil.clients.spark.provisioning import Extent
 
-    request = SetupRequest(prepare=prepare, offline=offline, with_demo=demo)
+    everything = Extent.EVERYTHING if demo else Extent.PRODUCTION
+    extent = Extent.DEMO if demo_only else everything
+    request = SetupRequest(prepare=prepare, offline=offline, extent=extent)
     set_machine_up(request, output)
 
 
@@ -185,18 +193,19 @@ def explain(
 def check(
     context: typer.Context,
     *,
+    reader: Readers = None,
     config: Document = None,
     output: Format = OutputFormat.TABLE,
 ) -> None:
     """Check source, catalog and tables before a run; exit with 1 when something must be fixed.
 
     \b
-    frazil check -c frazil.yaml
+    frazil check -c frazil.yaml --reader trino
     frazil check -c frazil.yaml -o json | jq -r '.problems[].sql[]'
     """  # noqa: D301
     from frazil.cli.verbs.check import run_checks
 
-    raise typer.Exit(run_checks(invocation_of(context, config, output)))
+    raise typer.Exit(run_checks(invocation_of(context, config, output), reader or ()))
 
 
 @app.command()
@@ -452,6 +461,14 @@ def demo(
     seconds: Annotated[
         float, typer.Option("--seconds", help="How long it is watched once all is captured.")
     ] = 15.0,
+    rows: Annotated[
+        int,
+        typer.Option(
+            "--rows",
+            min=20_000,
+            help="Rows of the largest table, for the comparison with MERGE INTO.",
+        ),
+    ] = 2_000_000,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to explore.")
     ] = False,
@@ -464,11 +481,13 @@ def demo(
     """  # noqa: D301
     # Before the rest is imported, which takes a moment in which Ctrl-C may come.
     from frazil.cli.process.interrupting import Interrupts, interruptible
+    from frazil.telemetry.progress import doing
 
     def tour(interrupts: Interrupts) -> int:
-        from frazil.cli.verbs.demo import DemoOptions, run_demo
+        with doing("loading"):
+            from frazil.cli.verbs.demo import DemoOptions, run_demo
 
-        options = DemoOptions(folder=folder, seconds=seconds, keep=keep, source=source)
+        options = DemoOptions(folder=folder, seconds=seconds, rows=rows, keep=keep, source=source)
         return run_demo(options, invocation_of(context).redactor, interrupts)
 
     raise typer.Exit(interruptible(tour))

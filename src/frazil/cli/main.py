@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from frazil.cli.exit_codes import ExitCode, exit_code_for
-from frazil.cli.output import write_note
+from frazil.cli.output import show_progress, shows_progress, write_note
 from frazil.cli.process.interrupting import Interrupted, Interrupts
 from frazil.errors import ConfigError, FrazilError
 from frazil.model.printable import printable
@@ -54,13 +54,15 @@ def _run(arguments: list[str], interrupts: Interrupts | None) -> int:
 
     from frazil.cli.app import app
     from frazil.cli.invocation import Invocation
+    from frazil.telemetry.progress import progress_shown_by
 
     # Its warnings are about connections that end within a statement, as every interrupt ends them.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     invocation = Invocation()
     invocation.learn_environment()
     try:
-        app(args=arguments, prog_name="frazil", obj=invocation)
+        with progress_shown_by(show_progress if shows_progress() else None):
+            app(args=arguments, prog_name="frazil", obj=invocation)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
     except Exception as error:

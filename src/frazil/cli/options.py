@@ -11,6 +11,7 @@ import typer
 
 from frazil.cli.invocation import Invocation
 from frazil.cli.output import OutputFormat
+from frazil.model.readers import Reader
 
 Document = Annotated[
     Path | None,
@@ -32,6 +33,14 @@ StoreDocument = Annotated[
 ]
 Format = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="A table for people, JSON for programs.")
+]
+Readers = Annotated[
+    list[Reader] | None,
+    typer.Option(
+        "--reader",
+        help="Who reads the tables; may be repeated. [default: spark]",
+        show_default=False,
+    ),
 ]
 Tables = Annotated[
     list[str] | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from enum import StrEnum
@@ -13,6 +14,9 @@ from frazil.model.printable import printable, printable_json, printable_lines
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
+# To the left edge, and nothing is left of what was there.
+_ERASE_LINE = "\r\x1b[K"
 
 # What a folded column needs to be read, with the space beside it.
 _COLUMN_WIDTH = 6
@@ -38,6 +42,19 @@ def write_text(text: str) -> None:
 def write_note(text: str) -> None:
     """Lines for the user, not part of the result."""
     sys.stderr.write(f"{printable_lines(text)}\n")
+    sys.stderr.flush()
+
+
+def shows_progress() -> bool:
+    """Whether someone sees a line that is written over and taken away again."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def show_progress(doing: str) -> None:
+    """What is done now, in the terminal's last line; an empty text takes it away."""
+    width = shutil.get_terminal_size().columns - len(" …") - 1
+    line = f"{printable(doing)[:width]} …" if doing else ""
+    sys.stderr.write(f"{_ERASE_LINE}{line}")
     sys.stderr.flush()
 
 

@@ -15,6 +15,7 @@ from frazil.config.models.catalog import KEYS_OF_KIND
 from frazil.config.models.document import BUFFER_CHANGELOG, BUFFER_COLUMN_PREFIX
 from frazil.config.showing import config_schema
 from frazil.model.policy import CatalogKind, FirstSource
+from frazil.model.readers import VECTORS_FORMAT, Reader, format_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ HEADER = """\
 # differ. `frazil config show` prints what the document means, `frazil check` tests what it
 # names. ${{NAME}} is a variable of the environment: secrets are not written here.
 """
+# Tables are written by it anyway.
+USUAL_READERS = (Reader.SPARK,)
 # Where comments begin, unless a line is longer.
 _COMMENT_COLUMN = 36
 _INDENT = "  "
@@ -53,6 +56,7 @@ class FirstAnswers:
     warehouse: str = "./lake"
     dsn_variable: str = "DATABASE_URL"
     tables: tuple[str, ...] = ("public.*",)
+    readers: tuple[Reader, ...] = USUAL_READERS
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -185,6 +189,8 @@ def _given(answers: FirstAnswers) -> dict[KeyPath, object]:
         case CatalogKind.GLUE:
             pass
     given["catalog", "warehouse"] = answers.warehouse
+    if format_for(answers.readers) != VECTORS_FORMAT:
+        given["mirror", "format_version"] = format_for(answers.readers)
     return given | _given_of_source(answers)
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from frazil.errors import leaves
-from frazil.model.rejected_record import RejectReason
+from frazil.model.records.rejected_record import RejectReason
 
 
 class Unit(StrEnum):

@@ -14,12 +14,13 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.hooks import SystemClock
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "import sys; from frazil.cli.main import main; sys.exit(main())"
@@ -39,19 +40,28 @@ def free_port() -> int:
 class PipelineProcess:
     """A folder with ``frazil.yaml``, in which ``frazil run`` may run, one at a time."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        *,
+        program: tuple[str, ...] = (sys.executable, "-c", PROGRAM),
+        environment: Mapping[str, str] = ENVIRONMENT,
+    ) -> None:
         self.folder = folder
+        self.environment = environment
+        self._program = program
         self.address = f"http://127.0.0.1:{port}"
         self.log = folder / "pipeline.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """``frazil run``."""
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """``frazil run``, or ``frazil`` with these words."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "run"],
+                [*self._program, *(words or ("run",))],
                 cwd=self.folder,
-                env=ENVIRONMENT,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -82,12 +92,12 @@ class PipelineProcess:
         (found,) = (each for each in children if each.name() == "java")
         return found
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """``frazil`` with these words, typed in the folder."""
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM, *words],
+            [*self._program, *words],
             cwd=self.folder,
-            env=ENVIRONMENT,
+            env={**self.environment, **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -100,6 +110,14 @@ class PipelineProcess:
         with urlopen(f"{self.address}{path}", timeout=60) as answer:  # noqa: S310 - our own server
             text: str = answer.read().decode()
             return text
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of the series with exactly these labels, if it serves one."""
+        for family in text_string_to_metric_families(self.page("/metrics")):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return None
 
     def status(self) -> dict[str, object] | None:
         """What the process tells of itself; None while it tells nothing."""

@@ -24,9 +24,11 @@ from frazil.sources.postgres.artifacts import ArtifactKind
 from frazil.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from frazil.config import Config
+    from frazil.model.readers import Reader
 
 Capture = pytest.CaptureFixture[str]
 
@@ -67,7 +69,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The lake is fine; the list has the documents it was checked for."""
     checked: list[Config] = []
 
-    def check(config: Config, _source: Findings) -> Findings:
+    def check(config: Config, _source: Findings, _readers: Sequence[Reader]) -> Findings:
         checked.append(config)
         return Findings(checked=(CheckedItem("catalog", "answers"),))
 

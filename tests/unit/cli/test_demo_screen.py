@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from io import StringIO
-from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
 
 from frazil.cli.exit_codes import ExitCode
@@ -16,9 +17,6 @@ from frazil.demo.tour.shop_workload import ShopCounts
 from frazil.demo.tour.watch import Step
 from frazil.hooks import ManualClock
 from tests.support.status.statuses import NOW, running
-
-if TYPE_CHECKING:
-    import pytest
 
 COUNTS = ShopCounts(kinds={Happening.ORDER_PLACED: 1_200, Happening.SALE: 34}, rows=5_678)
 
@@ -59,6 +57,18 @@ def test_on_a_terminal_the_table_moves_and_is_gone_before_the_last_one() -> None
     assert text.index(shows) < text.rindex("CAPTURED")
 
 
+def test_what_takes_a_moment_is_said_in_a_log_and_gone_from_a_terminal() -> None:
+    log, terminal = console_of(is_terminal=False), console_of(is_terminal=True)
+    DemoScreen(log).show_begin("starting Spark")
+    assert written(log) == "  … starting Spark\n"
+    screen = DemoScreen(terminal)
+    screen.show_begin("starting Spark")
+    screen.show_step(Step("Spark 4.1", "with Iceberg", 1.25))
+    text = written(terminal)
+    erased = text.rindex("\x1b[2K")
+    assert text.index("starting Spark") < erased < text.index("with Iceberg")
+
+
 def test_the_last_table_shows_the_outcome_of_every_table() -> None:
     console = console_of(is_terminal=False)
     status = running()
@@ -66,6 +76,19 @@ def test_the_last_table_shows_the_outcome_of_every_table() -> None:
     text = written(console)
     assert all(each.table in text for each in status.tables)
     assert "5,678 rows changed" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 88])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_words(width: int) -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=width, no_color=True)
+    screen, status = DemoScreen(console), running()
+    screen.show_step(Step("Proof", "2,000,000 rows in 7 mirrors: each one is as in Postgres", 1.25))
+    screen.settle(status, COUNTS)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written(console))
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    assert all(each.table in text for each in status.tables)
+    assert "BEHIND" in text
+    assert "…" not in text
 
 
 def test_a_line_to_paste_is_neither_broken_nor_marked() -> None:

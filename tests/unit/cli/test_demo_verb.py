@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from rich.console import Console
@@ -16,7 +18,13 @@ from rich.console import Console
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.interrupting import Interrupts, interruptible
 from frazil.cli.verbs import demo as demo_verb
-from frazil.cli.verbs.demo import DemoOptions, DemoScreen, show_topics_tour, show_tour
+from frazil.cli.verbs.demo import (
+    DemoOptions,
+    DemoScreen,
+    run_demo,
+    show_topics_tour,
+    show_tour,
+)
 from frazil.demo.tour.lake_folder import LakeFolder, PastedQuery
 from frazil.demo.tour.proof import MergeContest
 from frazil.demo.tour.topics_tour import TopicsResult
@@ -28,13 +36,15 @@ from frazil.telemetry.redaction import Redactor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from frazil.demo.tour.watch import Audience
+
 RESULT = TourResult(
     folder=LakeFolder(Path("/shop/frazil-demo")),
     page="http://127.0.0.1:9093/",
     contest=MergeContest(
-        mirror=TableName("lake", ("shop",), "order_lines"),
-        changes=6_000,
-        rows=25_000,
+        mirror=TableName("lake", ("shop",), "stock"),
+        changes=10_000,
+        rows=2_000_000,
         ours=0.41,
         merge_into=1.23,
     ),
@@ -73,7 +83,7 @@ def test_the_result_is_printed_when_everything_is_down(left: list[str]) -> None:
     code, said = run(keep=False)
     assert code == ExitCode.DONE
     assert left == ["services"]
-    assert "6,000 changes into the 25,000 rows of shop.order_lines" in said
+    assert "10,000 changes into the 2,000,000 rows of shop.stock" in said
     assert "frazil's merge    0.41 s\n  MERGE INTO        1.23 s" in said
     assert "# DuckDB, to paste into duckdb\nselect 1;\n" in said
     assert "until Ctrl-C" not in said
@@ -91,6 +101,22 @@ def test_with_keep_everything_runs_until_an_interrupt(left: list[str]) -> None:
     assert said.count("# DuckDB") == 1
     assert "verify -c /shop/frazil-demo/frazil.yaml\n" in said
     assert said.endswith("Status page: http://127.0.0.1:9093/\n")
+
+
+def test_what_is_interrupted_does_not_complain_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def touring(*_: object, audience: Audience, **__: object) -> NoReturn:
+        audience.leave(KeyboardInterrupt())
+        logging.getLogger("frazil.spark").warning("interrupted while waiting")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_verb, "touring", touring)
+    options = DemoOptions(folder=RESULT.folder.path, seconds=1.0)
+    assert interruptible(partial(run_demo, options, Redactor())) == ExitCode.INTERRUPTED
+    assert caplog.messages == []
+    logging.getLogger("frazil.spark").warning("later")
+    assert caplog.messages == ["later"]
 
 
 def test_the_tour_of_topics_ends_with_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:

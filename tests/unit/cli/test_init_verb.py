@@ -72,15 +72,41 @@ def test_options_answer_everything(folder: Path) -> None:
 def test_on_a_terminal_it_prompts_for_what_no_option_gives(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("sys.stdin", Terminal("sales\nnonsense\nkafscale\nrest\n\n"))
+    typed = "sales\nnonsense\nkafscale\nrest\nexcel\nduckdb, trino\n"
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
     assert main(["init", "--warehouse", "s3://bucket/lake"]) == ExitCode.DONE
     said = capsys.readouterr()
     assert "one of postgres, kafscale, buffer, none, please" in said.err
+    assert "some of spark, pyiceberg, duckdb, trino" in said.err
     assert "password" not in said.err.lower()
     environ = {"KAFSCALE_BUCKET": "b", "ETCD_URL": "http://e", "CATALOG_URI": "http://c"}
     config = load_config(folder / DEFAULT_PATH, environ=environ).config
     assert config.pipeline == "sales"
+    assert config.mirror.format_version == 2
     assert isinstance(config.source, KafscaleSection)
+
+
+@pytest.mark.parametrize(
+    ("readers", "version"),
+    [
+        ((), 3),
+        (("spark", "pyiceberg", "duckdb", "snowflake", "bigquery", "databricks"), 3),
+        (("trino",), 2),
+        (("spark", "athena"), 2),
+        (("other",), 2),
+    ],
+)
+def test_tables_have_the_newest_format_that_all_of_their_readers_know(
+    readers: tuple[str, ...], version: int, folder: Path, capsys: Capture
+) -> None:
+    options = [word for each in readers for word in ("--reader", each)]
+    assert main(["init", *options]) == ExitCode.DONE
+    said = capsys.readouterr().err
+    environ = {"DATABASE_URL": "postgresql://h/d"}
+    config = load_config(folder / DEFAULT_PATH, environ=environ).config
+    assert config.mirror.format_version == version
+    assert ("mirror.format_version is 2" in said) == (version == 2)
+    assert " ".join(["frazil check", *options]) in said
 
 
 def test_a_file_that_is_there_stays_as_it_is_unless_forced(folder: Path, capsys: Capture) -> None:

@@ -349,6 +349,7 @@ def test_a_token_wins_over_user_and_password_with_a_warning(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.fault("U24")
 def test_the_processors_variables_are_read(tmp_path: Path) -> None:
     document = PROCESSOR.replace("namespace: production", "region: eu-west-1")
     loaded = load(

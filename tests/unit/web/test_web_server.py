@@ -75,6 +75,7 @@ def test_an_address_is_written_as_it_is_read() -> None:
         assert str(Address(*split_listen(text))) == text
 
 
+@pytest.mark.fault("U24")
 def test_port_0_takes_a_free_one_and_serves_everything() -> None:
     with serving(app(), "127.0.0.1:0") as address, client() as http:
         assert address.port > 0

@@ -20,6 +20,7 @@ from frazil.pipeline.status.board import StatusBoard
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.telemetry import change_level, observing
 from frazil.telemetry.logs import get_logger
+from frazil.telemetry.progress import progress_shown_by
 from frazil.web.pages import configured_app
 from frazil.web.readiness import Gate, NotReady, Readiness, Ready
 from frazil.web.server import serving
@@ -97,6 +98,9 @@ def _run_role(
                 app = configured_app(config.telemetry, metrics, readiness, redactor, board.now)
                 address = stack.enter_context(serving(app, config.telemetry.listen))
                 _log.info("serving", address=str(address))
+            # In the log, where everything else follows: a line to write over would be in its way.
+            stack.enter_context(progress_shown_by(None))
+            _log.info("starting Spark")
             session = stack.enter_context(open_session(config))
             stop = StopRequest()
             run = stack.enter_context(

@@ -19,9 +19,11 @@ from frazil.cli.verbs.position.reports import (
 from frazil.clients.iceberg.lake import Lake
 from frazil.clients.spark.session import open_session
 from frazil.model.marker import MarkerRole
-from frazil.pipeline.checks import check_source, try_writing
+from frazil.model.readers import FILES_FORMAT, VECTORS_FORMAT
+from frazil.pipeline.checks import check_source, format_problem, reader_problems, try_writing
 from frazil.pipeline.tables.captured_names import CapturedNames
 from frazil.sources.findings import CheckedItem, Findings, Severity, problem_of, stops, warns
+from frazil.telemetry.progress import doing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from frazil.cli.invocation import Invocation
     from frazil.cli.verbs.position.reports import MarkerReport
     from frazil.config import Config
+    from frazil.model.readers import Reader
     from frazil.pipeline.checks import SourceFindings
     from frazil.pipeline.tables.captured_names import Named
     from frazil.sources.findings import Problem
@@ -44,15 +47,16 @@ _CHECKSUMS = (
 )
 
 
-def run_checks(invocation: Invocation) -> ExitCode:
+def run_checks(invocation: Invocation, readers: Sequence[Reader] = ()) -> ExitCode:
     """Check the source, print that, then the lake, which waits for Spark."""
     config = invocation.load_quietly()
     redactor = invocation.redactor
     is_table = invocation.output is OutputFormat.TABLE
-    source = check_source(config)
+    with doing("checking the source"):
+        source = check_source(config)
     if is_table and config.source is not None:
         _print(source, "SOURCE", redactor)
-    lake = check_lake(config, source)
+    lake = check_lake(config, source, readers)
     parts = (source, lake)
     if is_table:
         _print(lake, "LAKE", redactor)
@@ -123,16 +127,18 @@ def table_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
             yield from (("", "", f"  {line}") for line in sql)
 
 
-def check_lake(config: Config, source: SourceFindings) -> Findings:
+def check_lake(config: Config, source: SourceFindings, readers: Sequence[Reader] = ()) -> Findings:
     """Check the lake; an error that prevents the check is reported, not raised."""
     try:
-        with open_session(config) as session:
-            return inspect_lake(Lake(session, config.catalog.name), config, source)
+        with open_session(config) as session, doing("checking the lake"):
+            return inspect_lake(Lake(session, config.catalog.name), config, source, readers)
     except errors.FrazilError as error:
         return _closed(error)
 
 
-def inspect_lake(lake: Lake, config: Config, source: SourceFindings) -> Findings:
+def inspect_lake(
+    lake: Lake, config: Config, source: SourceFindings, readers: Sequence[Reader] = ()
+) -> Findings:
     """The same, in a lake that is open; ``source`` has the tables that the source chose."""
     # One answer proves that the catalog is there; without it, no table needs to be loaded.
     ledger = reports_of(lake, ledger_table(config))
@@ -152,6 +158,7 @@ def inspect_lake(lake: Lake, config: Config, source: SourceFindings) -> Findings
             seen.append(found)
         elif found is not None:
             problems.append(found)
+    problems += reader_problems(config, readers, _formats(lake, reports) if readers else {})
     return Findings(checked=tuple(seen), problems=tuple(problems))
 
 
@@ -168,16 +175,47 @@ def _catalog(config: Config) -> CheckedItem:
 
 def _warehouse(lake: Lake, config: Config) -> CheckedItem | Problem:
     warehouse = config.catalog.warehouse or "the catalog's own"
+    wanted = config.mirror.format_version
     try:
-        try_writing(lake, config)
+        made = try_writing(lake, config, format_version=wanted)
     except errors.FrazilError as error:
+        if wanted == VECTORS_FORMAT and _takes_older_format(lake, config, error):
+            return stops(
+                f"The catalog takes no table of format {wanted}, and takes one of format "
+                f"{FILES_FORMAT}. Set mirror.format_version: {FILES_FORMAT}."
+            )
         # Of a table that only served to try.
         error.table = None
         advice = f"The warehouse, {warehouse}, cannot be written to. {_ADVICE}"
         if config.storage.s3.endpoint is not None:
             advice += _CHECKSUMS
         return problem_of(error, advice=advice)
+    differs = format_problem(wanted=wanted, made=made)
+    if differs is not None:
+        return differs
     return CheckedItem("warehouse", f"{warehouse}: a table was created, written, read and removed")
+
+
+def _takes_older_format(lake: Lake, config: Config, error: errors.FrazilError) -> bool:
+    """Whether it was the format that a table could not be made for."""
+    if isinstance(error, (errors.PermissionError, errors.StorageError)):
+        return False
+    try:
+        try_writing(lake, config, format_version=FILES_FORMAT)
+    except errors.FrazilError:
+        return False
+    return True
+
+
+def _formats(lake: Lake, reports: Sequence[MarkerReport]) -> dict[str, int]:
+    """The formats of the mirrors that are there."""
+    return {
+        str(report.marker_table.name): lake.open(report.marker_table.name)
+        .load_state()
+        .format_version
+        for report in reports
+        if report.marker_table.kind is TableRole.MIRROR and report.problem is None
+    }
 
 
 def _marker_tables(config: Config, names: Mapping[str, Named]) -> Iterator[MarkerTable]:

@@ -25,16 +25,16 @@ from frazil.cli.output import (
 from frazil.errors import ConfigError
 from frazil.ingest.replay import ReplayReport
 from frazil.model.humanize import counted
-from frazil.model.rejected_record import RejectReason
-from frazil.pipeline.dead_letters import opened_letters
-from frazil.pipeline.letter_replay import require_replay
+from frazil.model.records.rejected_record import RejectReason
+from frazil.pipeline.letters.dead_letters import opened_letters
+from frazil.pipeline.letters.replay import require_replay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from frazil.cli.invocation import Invocation
-    from frazil.model.dead_letter import DeadLetter
-    from frazil.pipeline.dead_letters import PipelineLetters
+    from frazil.model.records.dead_letter import DeadLetter
+    from frazil.pipeline.letters.dead_letters import PipelineLetters
     from frazil.telemetry.redaction import Redactor
 
 HEADER = ("ID", "TABLE", "POSITION", "REASON", "FIRST SEEN", "ATTEMPTS", "BYTES", "MESSAGE")

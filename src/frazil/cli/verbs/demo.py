@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from frazil.cli.exit_codes import ExitCode
 from frazil.cli.process.role import catalog_state, source_state
 from frazil.demo.tour.lake_folder import near, program
+from frazil.demo.tour.stock import STOCK_ROWS
 from frazil.demo.tour.topics_tour import touring_topics
 from frazil.demo.tour.tour import touring
 from frazil.demo.tour.watch import Pace
@@ -25,6 +30,7 @@ from frazil.model.policy import DemoSource
 from frazil.model.printable import printable, printable_lines
 from frazil.pipeline.status.gauges import StatusMetrics
 from frazil.pipeline.status.values import Phase
+from frazil.telemetry.progress import progress_shown_by
 from frazil.web.pages import configured_app
 from frazil.web.readiness import Readiness
 from frazil.web.server import serving
@@ -49,6 +55,14 @@ LINE_SECONDS = 5.0
 # Wide enough for every step; a pipe has no width of its own.
 _PLAIN_WIDTH = 110
 _TITLE_WIDTH = 14
+_INDENT = "    "
+_TABLE, _PHASE = f"{_INDENT}TABLE", "PHASE"
+# What fits, from the widest on: whoever has little room sees how far each table is behind.
+_COLUMNS = (
+    (88, (_TABLE, _PHASE, "CAPTURED", "INSERTED", "UPDATED", "DELETED", "BEHIND")),
+    (56, (_TABLE, _PHASE, "CAPTURED", "BEHIND")),
+    (0, (_TABLE, "BEHIND")),
+)
 _PHASE_STYLES = {Phase.COPYING: "yellow", Phase.MERGING: "cyan", Phase.STOPPED: "bold red"}
 
 
@@ -78,21 +92,37 @@ class DemoScreen:
         self._line_seconds = line_seconds
         self._is_live = console.is_terminal if is_live is None else is_live
         self._clock = clock or SystemClock()
-        self._live: Live | None = None
+        self._live: Live | Status | None = None
         self._said_at = self._clock.monotonic()
 
     def say(self, text: str = "", *, style: str = "") -> None:
         """A line, verbatim: no markup, no wrapping."""
         self._console.print(Text(printable_lines(text), style=style), soft_wrap=True)
 
+    def show_begin(self, doing: str) -> None:
+        """What takes a moment, until it has ended or something else is shown."""
+        if not self._is_live:
+            # One that shows no progress at all, such as a recording, shows none of this either.
+            if self._line_seconds < math.inf:
+                self.say(f"  … {doing}")
+            return
+        self.close()
+        self._live = self._console.status(Text(doing, style="dim"), spinner_style="dim")
+        self._live.start()
+
     def show_step(self, step: Step) -> None:
         """A step that has ended."""
-        line = Text.assemble(
-            ("  ✓ ", "green"),
-            (f"{step.title:<{_TITLE_WIDTH}}", "bold"),
-            f" {step.detail} ",
-            (f"{step.seconds:.1f} s", "dim"),
-        )
+        if isinstance(self._live, Status):
+            self.close()
+        mark, took = ("  ✓ ", "green"), (f"{step.seconds:.1f} s", "dim")
+        title = (f"{step.title:<{_TITLE_WIDTH}}", "bold")
+        line = Text.assemble(mark, title, f" {step.detail} ", took)
+        if self._console.is_terminal and line.cell_len > self._console.width:
+            # A narrow terminal would break it in the middle of a word.
+            detail = wrap(
+                step.detail, self._console.width, initial_indent=_INDENT, subsequent_indent=_INDENT
+            )
+            line = Text.assemble(mark, (step.title, "bold"), " ", took, "\n", "\n".join(detail))
         self._console.print(line, soft_wrap=True)
 
     def show(self, status: PipelineStatus, counts: Counts) -> None:
@@ -100,15 +130,16 @@ class DemoScreen:
         if not self._is_live:
             self._say_sometimes(status, counts)
             return
-        if self._live is None:
+        if not isinstance(self._live, Live):
+            self.close()
             self._live = Live(console=self._console, transient=True, auto_refresh=False)
             self._live.start()
-        self._live.update(_tables(status, counts), refresh=True)
+        self._live.update(_tables(status, counts, self._console.width), refresh=True)
 
     def settle(self, status: PipelineStatus, counts: Counts) -> None:
         """The final status."""
         self.close()
-        self._console.print(_tables(status, counts))
+        self._console.print(_tables(status, counts, self._console.width))
 
     def close(self) -> None:
         """Give the terminal back as it was; a second time does nothing."""
@@ -136,27 +167,35 @@ def _doing(status: PipelineStatus) -> str:
     return "copying" if Phase.COPYING in phases else "streaming"
 
 
-def _tables(status: PipelineStatus, counts: Counts) -> Group:
+def _tables(status: PipelineStatus, counts: Counts, width: int) -> Group:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("    TABLE")
-    table.add_column("PHASE", min_width=12)
-    for name in ("CAPTURED", "INSERTED", "UPDATED", "DELETED", "BEHIND"):
-        table.add_column(name, justify="right", min_width=8)
+    names = next(names for least, names in _COLUMNS if width >= least)
+    for name in names:
+        is_text = name in {_TABLE, _PHASE}
+        table.add_column(
+            name,
+            justify="left" if is_text else "right",
+            min_width={_TABLE: 0, _PHASE: 12}.get(name, 8),
+            no_wrap=True,
+        )
     for each in status.tables:
-        table.add_row(*_row(each))
-    done = Text(f"    {counts.full}", style="dim")
-    return Group(Text(), table, done, Text())
+        cells = _row(each)
+        table.add_row(*(cells[name] for name in names))
+    done = counts.full if len(_INDENT + counts.full) <= width else counts.brief
+    return Group(Text(), table, Text(f"{_INDENT}{done}", style="dim"), Text())
 
 
-def _row(each: TableStatus) -> tuple[Text | str, ...]:
+def _row(each: TableStatus) -> dict[str, Text | str]:
     merged = each.merged
-    return (
-        Text(f"    {printable(each.table)}"),
-        Text(_phase(each), style=_PHASE_STYLES.get(each.phase, "green")),
-        f"{sum(each.captured.values()):,}",
-        *(f"{merged.get(action, 0):,}" for action in ("insert", "update", "delete")),
-        duration(each.lag_seconds),
-    )
+    return {
+        _TABLE: Text(f"{_INDENT}{printable(each.table)}"),
+        _PHASE: Text(_phase(each), style=_PHASE_STYLES.get(each.phase, "green")),
+        "CAPTURED": f"{sum(each.captured.values()):,}",
+        "INSERTED": f"{merged.get('insert', 0):,}",
+        "UPDATED": f"{merged.get('update', 0):,}",
+        "DELETED": f"{merged.get('delete', 0):,}",
+        "BEHIND": duration(each.lag_seconds),
+    }
 
 
 def _phase(each: TableStatus) -> str:
@@ -171,6 +210,7 @@ class DemoOptions:
 
     folder: Path
     seconds: float
+    rows: int = STOCK_ROWS
     keep: bool = False
     source: DemoSource | None = None
 
@@ -178,7 +218,12 @@ class DemoOptions:
 def run_demo(options: DemoOptions, redactor: Redactor, interrupts: Interrupts) -> ExitCode:
     """Take the tour and print it; with ``--keep``, everything runs until Ctrl-C."""
     show = show_topics_tour if options.source is DemoSource.KAFSCALE else show_tour
-    show(options, DemoScreen(open_console()), redactor, interrupts)
+    # Its screen shows what is done in its own way.
+    try:
+        with progress_shown_by(None):
+            show(options, DemoScreen(open_console()), redactor, interrupts)
+    finally:
+        logging.disable(logging.NOTSET)
     return ExitCode.DONE
 
 
@@ -194,6 +239,7 @@ def show_tour(
         redactor=redactor,
         serve=partial(_serve, redactor),
         pace=Pace(seconds=options.seconds),
+        stock_rows=options.rows,
     ) as result:
         if options.keep:
             _print_result(screen, result)
@@ -229,6 +275,7 @@ class _Audience:
         self._screen = screen
         self._interrupts = interrupts
         self.show, self.settle = screen.show, screen.settle
+        self.show_begin = screen.show_begin
 
     def show_step(self, step: Step) -> None:
         self._interrupts.install()
@@ -238,6 +285,8 @@ class _Audience:
         self._screen.close()
         if isinstance(error, KeyboardInterrupt):
             self._interrupts.announce("stopping everything")
+            # What is interrupted complains of just that.
+            logging.disable(logging.CRITICAL)
 
 
 @contextmanager
@@ -262,8 +311,9 @@ def _print_result(screen: DemoScreen, result: TourResult) -> None:
         "one run each:"
     )
     screen.say(f"  frazil's merge   {contest.ours:5.2f} s")
-    screen.say(f"  MERGE INTO       {contest.merge_into:5.2f} s  (merge-on-read, warmed up)")
-    screen.say("  Its time grows with the table, ours with the changes: see README for 40 M rows.")
+    screen.say(f"  MERGE INTO       {contest.merge_into:5.2f} s  (merge-on-read, its second run)")
+    screen.say("  Its time grows with the table, ours with the changes. Try ten million rows:")
+    screen.say(f"  {program('frazil')} demo --rows 10000000")
     _print_queries(screen, result)
 
 

@@ -13,10 +13,11 @@ import typer
 from frazil.cli.output import write_line, write_note, write_text
 from frazil.config.loader import DEFAULT_PATH, parse_config
 from frazil.config.models.naming import LONGEST_PIPELINE_NAME
-from frazil.config.starter_document import FirstAnswers, first_document
+from frazil.config.starter_document import USUAL_READERS, FirstAnswers, first_document
 from frazil.errors import ConfigError
 from frazil.model.command import command, quote_argument
 from frazil.model.policy import CatalogKind, FirstSource
+from frazil.model.readers import FILES_FORMAT, VECTORS_FORMAT, Reader, without_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,9 @@ def write_first_document(request: InitRequest) -> None:
         message = f"{output} cannot be written: {(error.strerror or 'unknown reason').lower()}."
         raise ConfigError(message, next_step="name another file by --output") from error
     write_line(f"wrote {output}")
+    note = _format_note(answers)
+    if note is not None:
+        write_note(note)
     for line in next_steps(answers, output):
         write_note(line)
 
@@ -67,7 +71,9 @@ def next_steps(answers: FirstAnswers, output: Path) -> tuple[str, ...]:
         f"  export {name}={quote_argument(sample)}   # yours, of course"
         for name, sample in answers.variables.items()
     ]
-    return ("next:", *sets, f"  {command('check', *option)}")
+    readers = () if answers.readers == USUAL_READERS else answers.readers
+    named = [part for each in readers for part in ("--reader", each.value)]
+    return ("next:", *sets, f"  {command('check', *named, *option)}")
 
 
 def _answers(request: InitRequest) -> FirstAnswers:
@@ -85,13 +91,15 @@ def _answers(request: InitRequest) -> FirstAnswers:
     if source is FirstSource.POSTGRES:
         tables = prompt.text("table", "Tables, with * and ?, separated by commas", tables)
     catalog = prompt.choice("catalog", "Kind of catalog", usual.catalog, CatalogKind)
+    warehouse = prompt.text("warehouse", "Where tables are kept", usual.warehouse)
     return FirstAnswers(
         pipeline=pipeline,
         source=source,
         dsn_variable=variable,
         tables=tuple(each.strip() for each in tables.split(",")),
         catalog=CatalogKind(catalog),
-        warehouse=prompt.text("warehouse", "Where tables are kept", usual.warehouse),
+        warehouse=warehouse,
+        readers=prompt.readers(usual.readers),
     )
 
 
@@ -117,6 +125,28 @@ class _Prompts:
             if said in known:
                 return said
             write_note(f"one of {', '.join(known)}, please")
+
+    def readers(self, usual: tuple[Reader, ...]) -> tuple[Reader, ...]:
+        """Any number of them."""
+        known = ", ".join(Reader)
+        question = f"Who reads the tables, separated by commas ({known})"
+        while True:
+            said = self.text("reader", question, ",".join(usual))
+            named = [each.strip() for each in said.split(",")]
+            if all(each in set(Reader) for each in named):
+                return tuple(dict.fromkeys(map(Reader, named)))
+            write_note(f"some of {known}, please")
+
+
+def _format_note(answers: FirstAnswers) -> str | None:
+    """Why tables get the older format, if they do."""
+    named = ", ".join(without_vectors(answers.readers))
+    if not named:
+        return None
+    return (
+        f"mirror.format_version is {FILES_FORMAT}: deletion vectors, which {VECTORS_FORMAT} has, "
+        f"are not known to be read by {named}"
+    )
 
 
 def _folder_name(output: Path) -> str:

@@ -19,6 +19,7 @@ from frazil.pipeline.planning.load_plan import load_run_plan
 from frazil.pipeline.recovery import RecoveryAction, recovery_for
 from frazil.pipeline.tables.captured_mirrors import load_captured_mirrors
 from frazil.pipeline.tables.merge_settings import check_merges, load_merges, plan_merges
+from frazil.telemetry.progress import doing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,8 +46,9 @@ def show_plans(tables: Sequence[str], invocation: Invocation, *, exit_code: bool
     config = invocation.load_quietly()
     check_merges(config, tables)
     # Before Spark is started: an unreachable source is reported at once.
-    facts = None if config.source is None else configured_source(config).load_plan_facts()
-    with open_session(config) as session:
+    with doing("reading the source"):
+        facts = None if config.source is None else configured_source(config).load_plan_facts()
+    with open_session(config) as session, doing("reading the lake"):
         run, planned = load_plans(session, config, tables, facts)
         upkeep = _load_upkeep(session, config, planned)
     print_plan(run, planned, invocation.output, invocation.redactor, upkeep)

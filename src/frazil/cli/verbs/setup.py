@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.cli.output import OutputFormat, write_json, write_note, write_table
-from frazil.clients.spark.provisioning import Provisions, prepare, provision
+from frazil.clients.spark.provisioning import Extent, Provisions, prepare, provision
 from frazil.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class SetupRequest:
 
     prepare: Path | None
     offline: Path | None
-    with_demo: bool
+    extent: Extent
 
 
 def set_machine_up(request: SetupRequest, output: OutputFormat) -> None:
@@ -48,11 +48,11 @@ def _provide(request: SetupRequest) -> Provisions:
     if request.prepare is not None and request.offline is not None:
         raise ConfigError("--prepare fills a folder and --offline uses one: give one of them.")
     if request.prepare is not None:
-        return prepare(request.prepare, _say, with_demo=request.with_demo)
+        return prepare(request.prepare, _say, extent=request.extent)
     if request.offline is not None and not request.offline.is_dir():
         message = f"{request.offline} is not a folder."
         raise ConfigError(message, next_step="name one that `frazil setup --prepare` has filled")
-    return provision(_say, with_demo=request.with_demo, prepared=request.offline)
+    return provision(_say, extent=request.extent, prepared=request.offline)
 
 
 def _say(line: str) -> None:

@@ -18,6 +18,7 @@ from frazil.model.marker import MarkerRole
 from frazil.pipeline.tables.captured_mirrors import load_captured_tables
 from frazil.pipeline.tables.merge_settings import check_merges, plan_merges
 from frazil.pipeline.verification import build_record_verifier, build_source_verifier
+from frazil.telemetry.progress import doing
 from frazil.verify.mirror_verifier import NOTHING_MERGED, verify_mirror
 from frazil.verify.source_verifier import MERGE
 
@@ -91,13 +92,14 @@ def verify_mirrors(request: VerifyRequest, invocation: Invocation) -> ExitCode:
         merges = {} if is_done else plan_merges(config, others, captured=captured)
         for mirror, settings in merges.items():
             try:
-                if verifier is not None and mirror in captured:
-                    source = captured[mirror].source
-                    found[mirror] = verifier.verify(settings, source, show_keys=show_keys)
-                else:
-                    compared = verify_mirror(session, lake, settings, show_keys=show_keys)
-                    step = _step_of(compared, captured.get(mirror))
-                    found[mirror] = replace(compared, next_step=step)
+                with doing(f"comparing {mirror}"):
+                    if verifier is not None and mirror in captured:
+                        source = captured[mirror].source
+                        found[mirror] = verifier.verify(settings, source, show_keys=show_keys)
+                    else:
+                        compared = verify_mirror(session, lake, settings, show_keys=show_keys)
+                        step = _step_of(compared, captured.get(mirror))
+                        found[mirror] = replace(compared, next_step=step)
             except FrazilError as error:
                 found[mirror] = error
     without = () if request.tables else [each for each in tables.without if each not in recorded]
@@ -131,7 +133,8 @@ def _verify_records(
     found: dict[str, Verification | FrazilError] = {}
     for source, name in chosen.items():
         try:
-            found[str(name)] = recording.verify(name, source)
+            with doing(f"comparing {name}"):
+                found[str(name)] = recording.verify(name, source)
         except FrazilError as error:
             found[str(name)] = error
     return found

@@ -52,12 +52,13 @@ class Jar:
     revision: str
     sha256: str
     classifier: str | None = None
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """The name the file has in the cache."""
         suffix = f"-{self.classifier}" if self.classifier else ""
-        return f"{self.name}-{self.revision}{suffix}.jar"
+        return f"{self.name}-{self.revision}{suffix}.{self.extension}"
 
 
 ICEBERG_VERSION = "1.12.0"
@@ -171,6 +172,8 @@ REST_SERVER = (
 
 # What a pipeline may need, whatever its configuration says.
 PRODUCTION_JARS = (ICEBERG_RUNTIME, AWS_BUNDLE, SQLITE_DRIVER, POSTGRES_DRIVER)
+# What the demo needs: its catalog is a SQLite file.
+DEMO_JARS = (ICEBERG_RUNTIME, SQLITE_DRIVER)
 # Everything a checkout needs for its demo and tests.
 EVERY_JAR = (*PRODUCTION_JARS, REST_SERVER)
 
@@ -335,9 +338,10 @@ def _ivy_module(jars: Sequence[Jar]) -> bytes:
             conf="default->master",
             transitive="false",
         )
-        if jar.classifier:
-            artifact = {"name": jar.name, "type": "jar", "ext": "jar"}
-            artifact[f"{{{_MAVEN_NAMESPACE}}}classifier"] = jar.classifier
+        if jar.classifier or jar.extension != "jar":
+            artifact = {"name": jar.name, "type": jar.extension, "ext": jar.extension}
+            if jar.classifier:
+                artifact[f"{{{_MAVEN_NAMESPACE}}}classifier"] = jar.classifier
             ET.SubElement(dependency, "artifact", artifact)
     return ET.tostring(module)
 

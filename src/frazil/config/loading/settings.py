@@ -6,9 +6,11 @@ What a path leads to says which sections may follow, and whether the value is se
 from __future__ import annotations
 
 import types
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum, auto
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -83,7 +85,7 @@ def key_of(name: str, info: FieldInfo) -> str:
 def spot_below(spot: Spot, key: str | int) -> Spot | None:
     """The setting below another one, or None when the models know no such key."""
     if spot.shape is Shape.SECTION:
-        return _field_spot(spot, key)
+        return _spots_of(spot.sections).get(str(key))
     if spot.shape is Shape.MAPPING or (spot.shape is Shape.LIST and isinstance(key, int)):
         below = _spot(spot.inner)
         return replace(below, markers=below.markers | spot.markers)
@@ -98,16 +100,21 @@ def spot_at(path: KeyPath) -> Spot | None:
     return spot
 
 
-def _field_spot(spot: Spot, key: str | int) -> Spot | None:
+# The same few sections are asked about for every setting of every document.
+@cache
+def _spots_of(sections: tuple[type[Section], ...]) -> dict[str, Spot]:
     # Several kinds of source may have a key in common; a secret in one is a secret in all.
-    found = [
-        _spot(Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation)
-        for section in spot.sections
-        for name, info in section.model_fields.items()
-        if key_of(name, info) == key
-    ]
-    if not found:
-        return None
+    found: defaultdict[str, list[Spot]] = defaultdict(list)
+    for section in sections:
+        for name, info in section.model_fields.items():
+            described = (
+                Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+            )
+            found[key_of(name, info)].append(_spot(described))
+    return {key: _joined(spots) for key, spots in found.items()}
+
+
+def _joined(found: list[Spot]) -> Spot:
     return Spot(
         found[0].shape,
         tuple(section for each in found for section in each.sections),

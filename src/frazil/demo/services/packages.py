@@ -1,4 +1,4 @@
-"""Find the service programs inside the packages of the extra ``frazil[demo]``."""
+"""Find the service programs inside the packages of the extras ``demo`` and ``demo-kafscale``."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def require_program(program: Path, package: str) -> Path:
 
 def _missing(package: str) -> RuntimeMissingError:
     message = f"the package {package}, which brings the service's program, is not installed."
-    return RuntimeMissingError(message, next_step="pip install 'frazil[demo]'")
+    return RuntimeMissingError(message, next_step="pip install 'frazil[demo,demo-kafscale]'")

@@ -151,7 +151,7 @@ class LakeFolder:
     def write_document(self, dsn: str) -> LoadedConfig:
         """Write the configuration for this Postgres, as a user would, and load it."""
         self._write_secret(_DSN, dsn)
-        return self._write(_POSTGRES, merge="30s", level="warning")
+        return self._write(_POSTGRES, merge="2s", level="warning")
 
     def write_topics_document(self, store: ObjectStore, etcd: EtcdServer) -> LoadedConfig:
         """Write the configuration for topics in this store, as a user would, and load it."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from frazil.demo.tour.lake_folder import CATALOG
-from frazil.demo.tour.shop import SCHEMA, take_stock
+from frazil.demo.tour.shop import SCHEMA
+from frazil.demo.tour.stock import STOCK, take_stock
 from frazil.errors import ServiceError
 from frazil.hooks import SystemClock
 from frazil.model.table_name import parse_table_name
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from frazil.model.table_name import TableName
     from frazil.verify.mirror_verifier import Verification
 
-_COUNTED = f"{SCHEMA}.order_lines"
+_COUNTED = f"{SCHEMA}.{STOCK}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +177,11 @@ class TourProof:
         self._captured = load_captured_mirrors(lake, config)
         self._merges = plan_merges(config, (), captured=self._captured)
 
-    def take_stock(self, dsn: str, watch: TourWatch[ShopCounts]) -> LastMerge:
+    def take_stock(self, dsn: str, rows: int, watch: TourWatch[ShopCounts]) -> LastMerge:
         """One large transaction in a shop at rest, and the merge that brings it to the mirror."""
         settings = self._merges[_COUNTED]
         after, before = self._head(settings.changelog), self._head(settings.mirror)
-        changes = take_stock(dsn)
+        changes = take_stock(dsn, rows)
         watch.until_caught_up()
         return LastMerge(
             changelog=settings.changelog,

@@ -229,29 +229,3 @@ def customer_id(number: int) -> UUID:
     """The key of the customer with this number."""
     # As the server computes it for the first ones; no secret depends on it.
     return UUID(hashlib.md5(f"customer {number}".encode(), usedforsecurity=False).hexdigest())
-
-
-# One transaction, every line at most once: no engine's merge has to fold it.
-_STOCKTAKING = (
-    """
-    update shop.order_lines set quantity = quantity + 1, unit_price = unit_price + 0.01
-    where order_id %% 5 = 0 and line < %(line)s
-    """,
-    "delete from shop.order_lines where order_id %% 50 = 7 and line < %(line)s",
-    """
-    insert into shop.order_lines
-    select id, %(line)s, 'COUNTED', 1, 0.99 from shop.orders where id %% 20 = 3
-    on conflict do nothing
-    """,
-)
-# Above every line that an order gets otherwise.
-_COUNTED_LINE = 1_000
-
-
-def take_stock(dsn: str) -> int:
-    """A last, large transaction over the order lines: updates, deletes, inserts; how many."""
-    with open_shop(dsn) as session, session.transaction():
-        return sum(
-            session.execute(each, {"line": _COUNTED_LINE}, doing="taking stock")
-            for each in _STOCKTAKING
-        )

@@ -82,18 +82,22 @@ class _TopicsTour:
     def take(self) -> TopicsResult:
         """One step after the other."""
         stack, watch = self.start.stack, self.watch
+        watch.begin("starting an object store")
         store = stack.enter_context(seaweedfs(bucket=_BUCKET))
         self.start.redactor.learn([store.access_key, store.secret_key])
         watch.done("Object store", f"SeaweedFS at {store.endpoint}")
+        watch.begin("starting etcd")
         server = stack.enter_context(etcd())
         watch.done("etcd", server.endpoint)
         workload = TopicWorkload(store, seed=watch.pace.seed)
+        watch.begin("writing segments")
         workload.fill()
         watch.done("Two topics", f"{workload.counts.full}, with every codec of Kafka")
         loaded = self.start.folder.write_topics_document(store, server)
-        running = self.start.start(loaded, watch.done)
+        running = self.start.start(loaded, watch)
         self._stream(running, workload)
         lake = Lake(running.session, CATALOG)
+        watch.begin("comparing every table with its topic")
         self._prove_orders(running, lake, workload)
         self._prove_customers(running, workload.customers)
         return TopicsResult(
@@ -110,6 +114,7 @@ class _TopicsTour:
             watch.follow(running.thread, workload)
             watch.until_readable(TOPICS)
             watch.done("Captured", f"{before.records:,} records, while more arrived")
+            watch.until_caught_up()
             watch.stream(workload)
         watch.until_caught_up()
         watch.settle()

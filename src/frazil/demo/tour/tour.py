@@ -14,6 +14,7 @@ from frazil.demo.tour.proof import TourProof, table_location
 from frazil.demo.tour.shop import SCHEMA, TABLES, create_shop
 from frazil.demo.tour.shop_changes import Happening
 from frazil.demo.tour.shop_workload import ShopCounts, ShopWorkload
+from frazil.demo.tour.stock import STOCK, STOCK_ROWS, create_stock
 from frazil.demo.tour.tour_pipeline import PipelineStart
 from frazil.demo.tour.watch import Pace, TourWatch
 
@@ -46,6 +47,7 @@ def touring(
     redactor: Redactor,
     serve: Serve,
     pace: Pace | None = None,
+    stock_rows: int = STOCK_ROWS,
 ) -> Iterator[TourResult]:
     """Take the tour; services, pipeline and pages run until the block is left.
 
@@ -57,7 +59,7 @@ def touring(
     with ExitStack() as stack:
         folder = stack.enter_context(lake_folder(path))
         watch = TourWatch(audience, pace or Pace(), ShopCounts())
-        tour = _Tour(watch, PipelineStart(stack, folder, redactor, serve))
+        tour = _Tour(watch, PipelineStart(stack, folder, redactor, serve), stock_rows)
         try:
             tour.open_shop()
             tour.start_pipeline()
@@ -77,6 +79,7 @@ class _Tour:
 
     watch: TourWatch[ShopCounts]
     start: PipelineStart
+    stock_rows: int
     dsn: str = field(default="", repr=False)
     rows: int = 0
     running: TourPipeline = field(init=False)
@@ -87,27 +90,31 @@ class _Tour:
 
     def open_shop(self) -> None:
         """A server, and a shop with customers in it."""
+        self.watch.begin("starting Postgres")
         postgres = self.start.stack.enter_context(embedded_postgres())
         self.start.redactor.learn([postgres.password])
         self.watch.done(f"Postgres {postgres.version}", f"{postgres.host}:{postgres.port}")
         self.dsn = postgres.dsn
-        rows = create_shop(self.dsn)
+        self.watch.begin("filling the shop")
+        rows = {**create_shop(self.dsn), STOCK: create_stock(self.dsn, self.stock_rows)}
         self.rows = sum(rows.values())
-        self.watch.done("A shop", f"{self.rows:,} rows in {len(rows)} tables: {', '.join(rows)}")
+        self.watch.done("A shop", f"{self.rows:,} rows in {len(rows)} tables")
 
     def start_pipeline(self) -> None:
         """What ``frazil run`` does, with this configuration."""
-        self.running = self.start.start(self.folder.write_document(self.dsn), self.watch.done)
+        self.running = self.start.start(self.folder.write_document(self.dsn), self.watch)
 
     def stream(self) -> None:
         """Copy and stream while the shop goes on, then let it rest until the lake has all."""
         watch = self.watch
         with self._workload(reshapes=False) as gentle:
             watch.follow(self.running.thread, gentle)
-            watch.until_readable({f"{SCHEMA}.{name}": True for name in TABLES})
+            watch.until_readable({f"{SCHEMA}.{name}": True for name in (*TABLES, STOCK)})
         watch.done("Copied", f"{self.rows:,} rows, while the shop went on")
         with self._workload(reshapes=True) as lively:
             watch.follow(self.running.thread, lively)
+            # What came during the copy is no part of the usual lag.
+            watch.until_caught_up()
             watch.stream(lively)
         watch.until_caught_up()
         watch.settle()
@@ -129,15 +136,18 @@ class _Tour:
         running = self.running
         lake = Lake(running.session, CATALOG)
         proof = TourProof(running.session, lake, running.config, running.thread)
-        last = proof.take_stock(self.dsn, self.watch)
+        self.watch.begin("taking stock: one transaction, merged when it arrives")
+        last = proof.take_stock(self.dsn, self.stock_rows, self.watch)
         self.watch.done(
             "Stocktaking", f"{last.changes:,} changes at once, merged in {last.seconds:.2f} s"
         )
+        self.watch.begin("comparing every mirror with its table, row for row")
         proven = proof.verify()
         rows = sum(each.rows_found for each in proven)
         self.watch.done(
             "Proof", f"{rows:,} rows in {len(proven)} mirrors: each one is as in Postgres"
         )
+        self.watch.begin("the same changes by MERGE INTO, on a copy")
         contest = proof.compare(last)
         self.watch.done("MERGE INTO", "the same rows, from the same changes")
         return TourResult(

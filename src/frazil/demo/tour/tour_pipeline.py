@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from frazil.clients.spark.jars import ICEBERG_VERSION
 from frazil.clients.spark.session import open_session
@@ -30,11 +30,19 @@ if TYPE_CHECKING:
 
     # Shows a run to browsers and scrapers, for the time of a block that is given the address.
     Serve = Callable[[PipelineRun, Config, Observed], AbstractContextManager[object]]
-    # What a step has come to: its title, and a detail.
-    Done = Callable[[str, str], None]
 
 # When the result is no longer needed, running work is not waited for.
 _INTERRUPTED_SECONDS = 2.0
+
+
+class Steps(Protocol):
+    """Receives what is done, and what it came to."""
+
+    def begin(self, doing: str) -> None:
+        """Something begins that takes a moment."""
+
+    def done(self, title: str, detail: str) -> None:
+        """It has come to its end."""
 
 
 class PipelineThread:
@@ -112,15 +120,17 @@ class PipelineStart:
     redactor: Redactor
     serve: Serve
 
-    def start(self, loaded: LoadedConfig, done: Done) -> TourPipeline:
-        """Session, pipeline and page, each a step that is ``done``."""
+    def start(self, loaded: LoadedConfig, watch: Steps) -> TourPipeline:
+        """Session, pipeline and page, each a step that is watched."""
         config = loaded.config
         observed = self.stack.enter_context(observing(loaded, self.redactor))
+        watch.begin("starting Spark")
         session = self.stack.enter_context(open_session(config))
         self.folder.write_spark_settings(config)
-        done(f"Spark {session.version}", f"with Iceberg {ICEBERG_VERSION}")
+        watch.done(f"Spark {session.version}", f"with Iceberg {ICEBERG_VERSION}")
+        watch.begin("starting the pipeline")
         thread = self.stack.enter_context(pipeline_thread(session, config, observed))
         address = self.stack.enter_context(self.serve(thread.run, config, observed))
         page = f"http://{address}/"
-        done("Status page", page)
+        watch.done("Status page", page)
         return TourPipeline(session, config, thread, page)

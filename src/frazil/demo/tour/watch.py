@@ -70,6 +70,9 @@ class Workload(Protocol[C_co]):
 class Audience(Protocol):
     """Receives the progress of a tour."""
 
+    def show_begin(self, doing: str) -> None:
+        """Something begins that takes a moment."""
+
     def show_step(self, step: Step) -> None:
         """Something was done."""
 
@@ -115,11 +118,12 @@ class TourWatch(Generic[C]):
 
     @property
     def usual_lag(self) -> float:
-        """Seconds that tables were behind while they were watched; half of the time less.
+        """Seconds that tables were behind while they were watched; half of the time less."""
+        return median(self._lags or [0.0])
 
-        Of the second half only: the first has to catch up with what came before.
-        """
-        return median(self._lags[len(self._lags) // 2 :] or [0.0])
+    def begin(self, doing: str) -> None:
+        """A step that is not otherwise seen begins."""
+        self._audience.show_begin(doing)
 
     def done(self, title: str, detail: str) -> None:
         """A step has come to its end."""

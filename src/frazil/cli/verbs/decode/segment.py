@@ -13,7 +13,7 @@ from frazil.codec.kfs.records import decode_records, parse_headers
 from frazil.codec.kfs.segment import parse_segment
 from frazil.codec.malformed import MalformedFileError
 from frazil.errors import StorageError
-from frazil.model.record_payload import bytes_to_json
+from frazil.model.records.record_payload import bytes_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -291,7 +291,8 @@ def _apply(lake: Lake, config: Config, plan: SetPlan) -> None:
         note=NOTE,
     )
     try:
-        ledger = Ledger.ensure(lake, ledger_table(config).name)
+        version = config.mirror.format_version
+        ledger = Ledger.ensure(lake, ledger_table(config).name, format_version=version)
         ledger.note([entry], pipeline=config.pipeline, batch=goal.batch)
     except FrazilError:
         write_note(f"{plan.table.name}: the position is set, but the ledger has no entry for it.")
