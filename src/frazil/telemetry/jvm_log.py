@@ -22,6 +22,10 @@ _LEVELS: Final = {
 }
 
 
+# Spark starts its JVM with it on purpose, and Java says so every time.
+_KNOWN: Final = "WARNING: Using incubator modules: jdk.incubator.vector"
+
+
 class JvmLog:
     """Takes the JVM's output line by line.
 
@@ -31,6 +35,15 @@ class JvmLog:
 
     def __init__(self, log: EventLog | None = None) -> None:
         self._log = log if log is not None else get_logger("frazil.spark")
+        self._is_ending = False
+
+    def expect_end(self) -> None:
+        """The JVM was asked to end: what it warns of from now on is a detail.
+
+        Its shutdown hooks remove the same folders side by side and warn when another was faster,
+        most often when it was interrupted while it started.
+        """
+        self._is_ending = True
 
     def log_line(self, line: str) -> None:
         """Log one line. Never fails on its content."""
@@ -39,9 +52,12 @@ class JvmLog:
             return
         message = _parse(text)
         if message is None:
-            self._log.info("spark output", line=text)
+            write = self._log.debug if text.startswith(_KNOWN) else self._log.info
+            write("spark output", line=text)
             return
         level = _LEVELS.get(str(message["level"]).upper(), logging.INFO)
+        if self._is_ending and level <= logging.WARNING:
+            level = logging.DEBUG
         fields: dict[str, object] = {"source": message["logger"], "message": message["message"]}
         if message.get("thrown"):
             # Under this name the console prints it as a block.

@@ -56,7 +56,25 @@ def test_any_other_line_is_output(line: str, caplog: pytest.LogCaptureFixture) -
     assert fields(record) == {"line": line}
 
 
+def test_what_every_start_of_spark_says_is_for_debugging(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        JvmLog().log_line("WARNING: Using incubator modules: jdk.incubator.vector\n")
+        JvmLog().log_line("WARNING: something else\n")
+    assert [each.levelno for each in caplog.records] == [logging.DEBUG, logging.INFO]
+
+
 def test_blank_lines_are_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     JvmLog().log_line("  \n")
     assert caplog.records == []
+
+
+def test_warnings_of_a_jvm_that_was_asked_to_end_are_for_debugging(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jvm = JvmLog()
+    jvm.expect_end()
+    with caplog.at_level(logging.DEBUG):
+        for level in ("WARN", "ERROR"):
+            jvm.log_line(json.dumps({"level": level, "logger": "org.X", "message": "gone"}))
+    assert [each.levelno for each in caplog.records] == [logging.DEBUG, logging.ERROR]

@@ -27,7 +27,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from frazil.clients.spark.jars import ICEBERG_RUNTIME, ensure_jars
+from frazil.clients.spark.jars import ICEBERG_RUNTIME, ensure_jars, missing_jars
 from frazil.clients.spark.java import JavaRuntime, find_java
 from frazil.clients.spark.jvm_process import kill_jvm, start_jvm
 from frazil.clients.spark.session_plan import (
@@ -40,6 +40,7 @@ from frazil.clients.spark.session_plan import (
 from frazil.errors import RuntimeMissingError
 from frazil.hooks import Failpoint, failpoint
 from frazil.telemetry.jvm_log import JvmLog
+from frazil.telemetry.progress import doing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -160,24 +161,37 @@ def _refuse_second_session() -> None:
 @contextmanager
 def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
     java = find_java()
-    files = ensure_jars(*plan.jars)
+    files = _provided(plan)
     # Private to this user: settings with secrets, and rows that Spark spills.
     with tempfile.TemporaryDirectory(prefix="frazil-session-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         conf = _launch_conf(plan, java, files, folder)
-        output = _JvmOutput(JvmLog().log_line)
+        log = JvmLog()
+        output = _JvmOutput(log.log_line)
         gateway: JavaGateway | None = None
         try:
-            with _launch_environment(plan, java):
+            with doing("starting Spark"), _launch_environment(plan, java):
                 gateway = _launch(conf, plan.master, output, folder)
                 session = _create_session(gateway, plan, output)
             try:
                 yield session
             finally:
-                _stop(session)
+                log.expect_end()
+                with doing("stopping Spark"):
+                    _stop(session)
         finally:
-            _end_jvm(gateway)
+            log.expect_end()
+            with doing("stopping Spark"):
+                _end_jvm(gateway)
             output.close()
+
+
+def _provided(plan: SessionPlan) -> tuple[Path, ...]:
+    """The plan's jars; fetched first where nobody has run ``frazil setup``."""
+    if missing := missing_jars(*plan.jars):
+        with doing(f"fetching {len(missing)} jars"):
+            return ensure_jars(*plan.jars)
+    return ensure_jars(*plan.jars)
 
 
 def _launch_conf(
