@@ -372,6 +372,8 @@ def test_the_plain_manifests_are_what_the_chart_renders(helm: Path, name: str) -
     )
 
 
+# Schemas are fetched together with it.
+@pytest.mark.usefixtures("helm")
 @pytest.mark.parametrize("name", ["run.yaml", "roles.yaml", "maintain-cronjob.yaml"])
 def test_the_secret_to_fill_in_has_what_the_manifests_ask_for(name: str, tmp_path: Path) -> None:
     folder = ROOT / "deploy" / "kubernetes"
