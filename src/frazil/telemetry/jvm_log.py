@@ -38,10 +38,10 @@ class JvmLog:
         self._is_ending = False
 
     def expect_end(self) -> None:
-        """The JVM was asked to end: what it warns of from now on is a detail.
+        """A JVM that lives is asked to end: whatever it says from now on is a detail.
 
-        Its shutdown hooks remove the same folders side by side and warn when another was faster,
-        most often when it was interrupted while it started.
+        Its shutdown hooks remove the same folders side by side, and tasks that were running report
+        to a scheduler that is closed already. Nothing depends on either.
         """
         self._is_ending = True
 
@@ -56,7 +56,7 @@ class JvmLog:
             write("spark output", line=text)
             return
         level = _LEVELS.get(str(message["level"]).upper(), logging.INFO)
-        if self._is_ending and level <= logging.WARNING:
+        if self._is_ending:
             level = logging.DEBUG
         fields: dict[str, object] = {"source": message["logger"], "message": message["message"]}
         if message.get("thrown"):

@@ -176,11 +176,11 @@ def _own_session(plan: SessionPlan) -> Iterator[SparkSession]:
             try:
                 yield session
             finally:
-                log.expect_end()
+                _expect_end(gateway, log)
                 with doing("stopping Spark"):
                     _stop(session)
         finally:
-            log.expect_end()
+            _expect_end(gateway, log)
             with doing("stopping Spark"):
                 _end_jvm(gateway)
             output.close()
@@ -337,6 +337,12 @@ def _stop(session: SparkSession) -> None:
         # Its workers keep their folders inside the installed package, whatever is configured.
         home = Path(launch_gateway.__code__.co_filename).parent
         shutil.rmtree(home / "work" / application, ignore_errors=True)
+
+
+def _expect_end(gateway: JavaGateway | None, log: JvmLog) -> None:
+    """Unless it has ended by itself, which it may have given a reason for."""
+    if gateway is None or gateway.proc.poll() is None:
+        log.expect_end()
 
 
 def _end_jvm(gateway: JavaGateway | None) -> None:
