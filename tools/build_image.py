@@ -2,7 +2,7 @@
 
 The base is made from Debian packages, so that no registry of images is needed. Where buildah cannot
 build, every step of the Dockerfile is performed in a plain chroot instead; a machine that can do
-neither is told why in one sentence.
+neither gets the reason in one sentence.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _judge_size() -> int:
-    """What a node pulls is bounded; what that becomes on its disk is told as well."""
+    """What a node pulls is bounded; what that becomes on its disk is printed as well."""
     with mounted() as root, tempfile.TemporaryDirectory(prefix="frazil-image-") as scratch:
         unpacked = sum(each.lstat().st_size for each in root.rglob("*") if not each.is_dir())
         pulled = bytes_to_pull(Path(scratch))

@@ -48,7 +48,7 @@ def make_base(archive: Path) -> None:
 
 
 def _pip_configuration() -> str:
-    """What pip is told on this machine, by file or variable, with the base's own certificates."""
+    """What pip is given on this machine, by file or variable, with the base's own certificates."""
     configured = ConfigParser(interpolation=None)
     configured.read("/etc/pip.conf")
     lines = ["[global]", f"cert = {_BUNDLE}"]

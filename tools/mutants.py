@@ -226,12 +226,12 @@ def measure(module: str, tests: Sequence[str]) -> Seconds | None:
         status = _run(tests, seconds)
         never = ("tests.conftest", "tests.unit", "tools", "conftest", "__main__")
         others = [each for each in sys.modules if not each.startswith(never)]
-        with os.fdopen(writing, "w") as told:
-            json.dump([seconds.by_test, others], told)
+        with os.fdopen(writing, "w") as report:
+            json.dump([seconds.by_test, others], report)
         os._exit(status)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        text = told.read()
+    with os.fdopen(reading) as report:
+        text = report.read()
     _, code = os.waitpid(child, 0)
     if code:
         return None

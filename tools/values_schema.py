@@ -39,38 +39,42 @@ def completed(text: str) -> str:
     document = config_schema()
     parts: Any = document["$defs"]
     own: Schema = schema["properties"]["config"]
-    described = _told(document)
+    described = _described(document)
     described["properties"] |= {key: {} for key in own["properties"]}
     own |= {"if": {"required": ["pipeline"]}, "then": {"$ref": "#/definitions/Document"}}
     schema["definitions"] = {
         "Document": described,
-        **{name: _told(part) for name, part in sorted(parts.items())},
+        **{name: _described(part) for name, part in sorted(parts.items())},
     }
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _told(schema: Schema) -> Schema:
+def _described(schema: Schema) -> Schema:
     """A schema of the older draft that helm reads, in which a variable may stand for any value."""
     if "discriminator" in schema:
         return _by_kind(schema["discriminator"])
-    told: Schema = {}
+    result: Schema = {}
     for key in _KEPT & schema.keys():
         value = schema[key]
         if key == "properties":
-            told[key] = {name: _told(each) for name, each in sorted(value.items())}
+            result[key] = {name: _described(each) for name, each in sorted(value.items())}
         elif key in {"anyOf", "oneOf"}:
             # A variable may fit several.
-            told["anyOf"] = [_told(each) for each in value]
+            result["anyOf"] = [_described(each) for each in value]
         elif isinstance(value, dict):
-            told[key] = _told(value)
+            result[key] = _described(value)
         elif key == "$ref":
-            told[key] = value.replace("$defs", "definitions")
+            result[key] = value.replace("$defs", "definitions")
         else:
-            told[key] = value
-    told = dict(sorted(told.items()))
-    is_free = "string" in told.get("type", ()) and not told.keys() & {"pattern", "enum", "const"}
-    is_value = "type" in told and told["type"] not in ("object", "array", "null")
-    return {"anyOf": [told, _VARIABLE]} if is_value and not is_free else told
+            result[key] = value
+    result = dict(sorted(result.items()))
+    is_free = "string" in result.get("type", ()) and not result.keys() & {
+        "pattern",
+        "enum",
+        "const",
+    }
+    is_value = "type" in result and result["type"] not in ("object", "array", "null")
+    return {"anyOf": [result, _VARIABLE]} if is_value and not is_free else result
 
 
 def _by_kind(discriminator: Schema) -> Schema:

@@ -248,6 +248,7 @@ def test_executors_get_a_role_and_the_driver_s_address(helm: Path, tmp_path: Pat
             "needs resources.requests.cpu",
         ),
         (DOCUMENT | {"persistence": {"enabled": True}, "replicaCount": 2}, "one volume cannot"),
+        (DOCUMENT | {"executors": {"enabled": True}}, "config.source.spool.dir must name a store"),
         (UNMAINTAINED | {"mode": "maintain"}, "there is nothing to maintain"),
         (UNMAINTAINED | {"maintainCronjob": {"enabled": True}}, "there is nothing to maintain"),
         ({"config": {"pipeline": "shop", "shutdown_grace": "${GRACE}"}}, "no duration"),

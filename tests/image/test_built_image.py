@@ -93,7 +93,7 @@ def test_nobody_writes_but_to_the_volumes(container: Container) -> None:
     assert re.search(r"NoNewPrivs:\s1$", status, re.MULTILINE)
 
 
-def test_it_fills_a_lake_and_ends_when_it_is_told_to(
+def test_it_fills_a_lake_and_ends_when_it_is_asked_to(
     container: Container,
     postgres: Postgres,
     object_store: ObjectStore,

@@ -227,7 +227,7 @@ def test_the_command_reads_the_lake_and_exits_3(stand: Stand) -> None:
 
 
 # The last one: what the others look at is changed.
-def test_a_mirror_that_was_set_back_needs_a_person(stand: Stand) -> None:
+def test_a_mirror_that_was_set_back_requires_action(stand: Stand) -> None:
     stand.roll_back(stand.mirror)
     set_back = by_name(stand.load(SOURCE))["public.live"]
     assert set_back.phase is Phase.STOPPED

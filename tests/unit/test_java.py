@@ -52,7 +52,7 @@ def test_a_java_on_the_path_is_found_through_its_links(tmp_path: Path) -> None:
     assert find_java({"PATH": str(tmp_path / "bin")}).home == home
 
 
-def test_an_unusable_java_home_gives_way_to_a_usable_java_on_the_path(tmp_path: Path) -> None:
+def test_an_unusable_java_home_is_passed_over_for_a_usable_java_on_the_path(tmp_path: Path) -> None:
     newest = plant_java(tmp_path / "newest", "25.0.2")
     usable = plant_java(tmp_path / "usable", "21.0.1")
     found = find_java({"JAVA_HOME": str(newest), "PATH": str(usable / "bin")})

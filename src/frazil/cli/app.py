@@ -410,7 +410,7 @@ def verify(
 ) -> None:
     """Prove that mirrors hold what the source has; exit with 4 when one does not.
 
-    Without a Postgres source they are compared with what their changelogs say.
+    Without a source that gives its rows they are compared with what their changelogs say.
 
     \b
     frazil verify -c frazil.yaml

@@ -55,46 +55,46 @@ _PATIENTLY = _always(RecoveryAction.LATER)
 _AT_ONCE = Recovery(RecoveryAction.NOW, after_attempts=RecoveryAction.LATER)
 _INSPECT_FIRST = Recovery(RecoveryAction.INSPECT, after_attempts=RecoveryAction.LATER)
 _ON_STANDBY = replace(_PATIENTLY, is_standby=True)
-_BY_A_PERSON = _always(RecoveryAction.NEVER)
-_GIVE_WAY = _always(RecoveryAction.STOP)
+_ACTION_REQUIRED = _always(RecoveryAction.NEVER)
+_STOP = _always(RecoveryAction.STOP)
 
 RECOVERY: Mapping[type[errors.FrazilError], Recovery] = MappingProxyType(
     {
-        errors.ConfigError: _BY_A_PERSON,
+        errors.ConfigError: _ACTION_REQUIRED,
         errors.SourceUnavailableError: _PATIENTLY,
-        errors.PermissionError: _BY_A_PERSON,
-        errors.PositionLostError: _BY_A_PERSON,
+        errors.PermissionError: _ACTION_REQUIRED,
+        errors.PositionLostError: _ACTION_REQUIRED,
         errors.SlotBusyError: _ON_STANDBY,
-        errors.SourceReplacedError: _BY_A_PERSON,
+        errors.SourceReplacedError: _ACTION_REQUIRED,
         # The segment may still be on its way; one that never comes requires action.
         errors.MissingSegmentError: Recovery(
             RecoveryAction.LATER, after_attempts=RecoveryAction.NEVER
         ),
-        errors.MalformedChangeError: _BY_A_PERSON,
-        errors.UnsupportedSchemaChangeError: _BY_A_PERSON,
-        errors.UnrepresentableValueError: _BY_A_PERSON,
-        errors.TableNotFoundError: _BY_A_PERSON,
+        errors.MalformedChangeError: _ACTION_REQUIRED,
+        errors.UnsupportedSchemaChangeError: _ACTION_REQUIRED,
+        errors.UnrepresentableValueError: _ACTION_REQUIRED,
+        errors.TableNotFoundError: _ACTION_REQUIRED,
         errors.StorageError: _PATIENTLY,
         errors.CatalogError: _PATIENTLY,
         errors.WriteFailedError: _PATIENTLY,
         errors.CommitConflictError: _AT_ONCE,
         errors.CommitUnknownError: _INSPECT_FIRST,
-        errors.FencedError: _GIVE_WAY,
-        errors.TableReplacedError: _BY_A_PERSON,
-        errors.MarkerLostError: _BY_A_PERSON,
-        errors.RolledBackError: _BY_A_PERSON,
-        errors.OutOfOrderError: _BY_A_PERSON,
-        errors.DuplicateKeyError: _BY_A_PERSON,
-        errors.NullKeyError: _BY_A_PERSON,
-        errors.MissingImageError: _BY_A_PERSON,
-        errors.EqualityDeletesError: _BY_A_PERSON,
-        errors.ForeignChangeError: _BY_A_PERSON,
+        errors.FencedError: _STOP,
+        errors.TableReplacedError: _ACTION_REQUIRED,
+        errors.MarkerLostError: _ACTION_REQUIRED,
+        errors.RolledBackError: _ACTION_REQUIRED,
+        errors.OutOfOrderError: _ACTION_REQUIRED,
+        errors.DuplicateKeyError: _ACTION_REQUIRED,
+        errors.NullKeyError: _ACTION_REQUIRED,
+        errors.MissingImageError: _ACTION_REQUIRED,
+        errors.EqualityDeletesError: _ACTION_REQUIRED,
+        errors.ForeignChangeError: _ACTION_REQUIRED,
         errors.StaleIndexError: _AT_ONCE,
         errors.DamagedIndexError: _AT_ONCE,
-        errors.LeaseLostError: _GIVE_WAY,
-        errors.ShutdownRequested: _GIVE_WAY,
-        errors.RuntimeMissingError: _BY_A_PERSON,
-        errors.ServiceError: _BY_A_PERSON,
+        errors.LeaseLostError: _STOP,
+        errors.ShutdownRequested: _STOP,
+        errors.RuntimeMissingError: _ACTION_REQUIRED,
+        errors.ServiceError: _ACTION_REQUIRED,
         # Chance may have had a part in it; one that repeats is not retried for ever.
         errors.DefectError: Recovery(RecoveryAction.LATER, after_attempts=RecoveryAction.NEVER),
     }

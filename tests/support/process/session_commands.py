@@ -1,4 +1,4 @@
-"""Commands through their front door, on a session that is there instead of one they start.
+"""Commands through their entry point, on a session that is there instead of one they start.
 
 Starting a session takes longer than most commands. What a command does with signals, with its own
 JVM and with the process that it is, is tested in processes of its own.

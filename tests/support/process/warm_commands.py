@@ -1,7 +1,7 @@
 """A process that runs commands one after the other on one Spark session, as a shell would.
 
 ``python warm_commands.py`` reads steps as JSON from stdin, each a kind and a text, and prints what
-each said and how it ended. Each command goes through the front door of the command line; only the
+each said and how it ended. Each command goes through the entry point of the command line; only the
 session stays between them, because starting one takes longer than all of them.
 """
 

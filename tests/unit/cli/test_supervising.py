@@ -56,18 +56,18 @@ def supervised(loop: Loop, stop: StopRequest, is_alive: Callable[[StopSignals], 
 
 
 @pytest.fixture
-def told_soon() -> None:
+def short_waits() -> None:
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
 
-@pytest.mark.usefixtures("told_soon")
+@pytest.mark.usefixtures("short_waits")
 def test_a_signal_that_ended_the_engine_too_is_a_clean_end() -> None:
     stop = StopRequest()
     ending = supervised(Loop(stop), stop, lambda signals: signals.received is None)
     assert ending is Ending.STOPPED
 
 
-@pytest.mark.usefixtures("told_soon")
+@pytest.mark.usefixtures("short_waits")
 def test_a_loop_that_fails_after_a_signal_with_a_sound_engine_has_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

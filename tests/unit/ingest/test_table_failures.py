@@ -93,7 +93,7 @@ def test_batches_become_smaller_while_tasks_die_of_their_size_and_larger_again_a
     assert retrying.limit == Limit(1000 // 64, 1)
 
 
-def test_what_needs_a_person_is_not_tried_again() -> None:
+def test_what_requires_action_is_not_tried_again() -> None:
     retrying, final = (
         RetryingTables(ATTEMPTS, LIMIT, may_pass),
         UnrepresentableValueError("does not fit"),

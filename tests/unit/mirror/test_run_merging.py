@@ -84,7 +84,7 @@ def expected_of(
     ]
     kept = set()
     for key, file, position, sequence, _ in alive:
-        # A tombstone gives way to anything newer, and to a row that is as new.
+        # A tombstone is replaced by anything newer, and to a row that is as new.
         known = [each for each in alive if each[0] == key and each[3] is not None]
         yields = sequence is not None and any(
             (each[3] or 0) > sequence or (each[3] == sequence and each[1] != TOMBSTONE)

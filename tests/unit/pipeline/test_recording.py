@@ -262,7 +262,7 @@ def test_each_step_after_a_failure_is_an_event_of_its_own(stage: Stage, lines: i
         ("merge failed and is tried again", "warning"),
         ("table paused, action required", "error"),
         ("merge failed and its attempts are used up", "error"),
-        ("merge gives way to another process", "warning"),
+        ("merge is fenced by another process", "warning"),
     ]
     for each in logged:
         assert (each["code"], each["position"], each["table"]) == ("FRZ-LAK-05", "12", TABLE)

@@ -83,7 +83,7 @@ def item(*values: object) -> Insert:
     return row(*values, oid=2)
 
 
-def no_wishes(table: str) -> TableOptions:
+def no_options(table: str) -> TableOptions:
     del table
     return TableOptions()
 
@@ -94,7 +94,7 @@ class Capture:
 
     folder: Path
     catalog: dict[str, CatalogView] = field(default_factory=lambda: {ORDERS: view()})
-    options: OptionsOf = no_wishes
+    options: OptionsOf = no_options
     looks: list[set[int]] = field(default_factory=list)
     known: dict[str, TableProgress] = field(default_factory=dict)
 

@@ -266,6 +266,10 @@ ingest merge{{ if and (include "frazil.isMaintained" .) (not .Values.maintainCro
 {{- fail "persistence: one volume cannot serve several replicas; leave it off, an emptyDir is enough" -}}
 {{- end -}}
 {{- $verb := ternary .Values.cronjob.verb .Values.mode (eq .Values.mode "cronjob") -}}
+{{- $captures := has $verb (list "run" "roles" "ingest") -}}
+{{- if and .Values.executors.enabled $captures (eq $kind "postgres") (not (dig "source" "spool" "dir" "" .Values.config)) -}}
+{{- fail "executors: they read the spool, so config.source.spool.dir must name a store that all pods reach, such as s3://lake/spool" -}}
+{{- end -}}
 {{- if and (or .Values.maintainCronjob.enabled (eq $verb "maintain")) (not (include "frazil.isMaintained" .)) -}}
 {{- fail "config.maintenance.enabled is false: there is nothing to maintain" -}}
 {{- end -}}

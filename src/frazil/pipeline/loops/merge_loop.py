@@ -84,7 +84,7 @@ class MergeLoop:
         self._may_start = may_start
         self._once = False
         self._is_abandoned = False
-        self._gives_way_to: FrazilError | None = None
+        self._fatal_error: FrazilError | None = None
         self._failed: set[str] = set()
         # One that is neither due nor running has come to rest.
         self._due: dict[str, float] = {}
@@ -193,7 +193,7 @@ class MergeLoop:
         return self._tables[table].merge(stop=self._is_halted)
 
     def _is_halted(self) -> bool:
-        return self._stop.is_set() or self._gives_way_to is not None
+        return self._stop.is_set() or self._fatal_error is not None
 
     def _is_over(self) -> bool:
         return self._is_halted() or (self._once and not (self._due and self._may_start()))
@@ -268,7 +268,7 @@ class MergeLoop:
 
     def _end_with(self, error: FrazilError) -> None:
         # The first one is raised; later ones are logged.
-        self._gives_way_to = self._gives_way_to or error
+        self._fatal_error = self._fatal_error or error
 
     def _schedule(self, table: str, due: float) -> None:
         self._due[table] = due
@@ -294,7 +294,7 @@ class MergeLoop:
             self._cycle_began = None
 
     def _end(self) -> Ending:
-        error = self._gives_way_to
+        error = self._fatal_error
         if error is not None and not isinstance(error, ShutdownRequested):
             raise error
         if error is not None or self._stop.is_set():

@@ -215,7 +215,7 @@ def _log_error(table: str, error: Exception, step: NextStep) -> None:
         case RetriesExhausted():
             log.error("merge failed and its attempts are used up")
         case Fenced():
-            log.warning("merge gives way to another process")
+            log.warning("merge is fenced by another process")
 
 
 def frames_of(error: BaseException) -> str:
