@@ -1,8 +1,9 @@
 """Keeps changelogs up to date with one source: ``copy_tables`` copies, ``step`` streams.
 
 Each may have its own thread; what they share is used under the ledger's lock. The order of a batch:
-every table commits, the ledger commits, and, for changes, the source is acknowledged. A process may
-die between any two of them; the next one reads the ledger and the tables, never its memory.
+tasks write files, every table commits them with its marker, the ledger commits, and, for changes,
+the source is acknowledged. A process may die between any two of them; the next one reads the ledger
+and the tables, never its memory.
 
 While tables (``ledger/table_state.py``) are copied, paused or gone, the source is not acknowledged
 any further; for those paused or gone, up to ``held_bytes``. Of a source with partitions only theirs

@@ -2,9 +2,11 @@
 
 A plan covers some snapshots of the changelog after the mirror's marker, and becomes one commit that
 moves the marker to the last of them. ``apply_merge`` folds the changes to one outcome per key,
-locates the old rows through the key index, and writes data files and deletes. When the mirror
-changed meanwhile, the range is planned again; when its marker was moved, another process merges,
-and this one is fenced. A crash leaves at most an empty mirror and files that no snapshot names.
+locates the old rows through the key index, and writes data files and deletes. An entry of the index
+names a data file and a row; it is a hint, and counts while the table has that file and that row is
+not deleted. When the mirror changed meanwhile, the range is planned again; when its marker was
+moved, another process merges, and this one is fenced. A crash leaves at most an empty mirror and
+files that no snapshot names.
 """
 
 from __future__ import annotations
