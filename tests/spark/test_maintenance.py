@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from frazil import errors
+from frazil.changelog.mirror_record import forget_statement
 from frazil.clients.iceberg.file_system import InputFiles, OutputFiles
 from frazil.hooks import InjectedFault, armed
 from frazil.ledger.rows import LedgerEntry
@@ -150,6 +151,53 @@ def test_a_changelog_keeps_what_the_slowest_mirror_needs_and_the_paused_one_is_n
     third = table.second_mirror()
     with pytest.raises(errors.PositionLostError):
         third.merge()
+
+
+def test_a_changelog_keeps_what_a_mirror_of_another_document_needs(table: Captured) -> None:
+    other = table.second_mirror()
+    table.change_and_merge({1: "first", 2: "first"})
+    other.merge()
+    merged_by_both = table.files()
+    for number in range(4):
+        table.change_and_merge({number: f"at {number}", 7: None})
+    # The document names one mirror; the other one has written its name in the changelog.
+    kept = replace(table.kept_changelog, mirrors=(table.settings.mirror,))
+    waiting = table.files() - merged_by_both
+    maintainer = Maintainer(table.lake, clock=Later(LATER))
+    plan = maintainer.load_plan(kept)
+    assert plan is not None
+    assert [mirror for mirror, _ in plan.lagging] == [str(other.settings.mirror)]
+    maintain(table.lake, kept)
+    assert table.files() == waiting
+    assert other.merge().rows_read == 8
+    other.check_rows()
+    (outcome,) = maintain(table.lake, kept, JobKind.RETENTION)
+    assert outcome.files_removed == 4
+    # One that cannot be found may be made again: everything stays, until the remedy is run.
+    table.change_and_merge({1: "last"})
+    table.sql(f"drop table {other.settings.mirror.quoted}")
+    assert maintain(table.lake, kept, JobKind.RETENTION) == []
+    table.sql(forget_statement(kept.name, str(other.settings.mirror)))
+    (outcome,) = maintain(table.lake, kept, JobKind.RETENTION)
+    assert outcome.files_removed == 1
+    table.change_and_merge({2: "after"})
+    table.check()
+
+
+def test_who_may_not_write_to_the_changelog_merges_with_a_warning(
+    table: Captured, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        message = "the catalog refused it."
+        raise errors.CatalogError(message)
+
+    monkeypatch.setattr("frazil.merge.merger.record_mirror", refuse)
+    merger = table.merger
+    for number in range(2):
+        table.change({number: "first"})
+        assert merger.merge().rows_read == 1
+    found = [each for each in caplog.records if "will not wait" in each.getMessage()]
+    assert len(found) == 1
 
 
 def test_a_mirror_that_never_merged_keeps_everything(table: Captured) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name every reader of PySpark knows
 
+from frazil.changelog.mirror_record import recorded_mirrors
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, NEWEST_FORMAT, TableDefinition
 from frazil.clients.java_errors import translated
@@ -253,6 +254,8 @@ def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> Cha
     # marker or with a copy of the table.
     has_range = after is not None or any(RESTART_KEY in each.summary for each in history)
     is_full = after not in {each.id for each in history}
+    properties = version.state.properties
+    is_ours = MarkerRole.INGEST.property_name in properties
     return ChangelogFacts(
         name=changelog.table.name,
         uuid=version.state.uuid,
@@ -260,7 +263,8 @@ def load_changelog_facts(changelog: ChangelogTable, *, after: int | None) -> Cha
         snapshots=tuple(snapshot_line(each) for each in reversed(history)),
         retention_of=_load_retention(version, history, after) if has_range else {},
         schemas=_load_schemas(version, history) if is_full else {},
-        trimmed=trimmed_through(version.state.properties),
+        trimmed=trimmed_through(properties),
+        mirrors=recorded_mirrors(properties) if is_ours else None,
     )
 
 

@@ -6,7 +6,14 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from frazil.errors import MarkerLostError, RolledBackError, TableNotFoundError, TableReplacedError
+from frazil.changelog.mirror_record import recorded_mirrors
+from frazil.errors import (
+    ConfigError,
+    MarkerLostError,
+    RolledBackError,
+    TableNotFoundError,
+    TableReplacedError,
+)
 from frazil.ledger.table import states_from
 from frazil.maintain.facts import (
     DataFileFacts,
@@ -19,6 +26,7 @@ from frazil.maintain.facts import (
 from frazil.mirror.index.loading import HEAD_PROPERTY
 from frazil.model.key_index import DeleteKind
 from frazil.model.marker import MarkerRole
+from frazil.model.table_name import parse_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +72,7 @@ def load_facts(lake: Lake, kept: KeptTable, known: UpkeepFacts | None = None) ->
         live = () if metadata.head is None else table.load_live_files(metadata.head)
         files = tuple(_file_facts(each, metadata.snapshots) for each in live)
         delete_files = len({(d.location, d.offset) for each in live for d in each.deletes})
-    merged = tuple(_load_merged(lake, each, metadata) for each in kept.mirrors)
+    merged = _load_all_merged(lake, kept, metadata)
     return UpkeepFacts(
         name=kept.name,
         role=kept.role,
@@ -132,6 +140,28 @@ def _age(snapshot: SnapshotFacts) -> SnapshotAge:
         committed_at=snapshot.committed_at,
         operation=snapshot.operation,
     )
+
+
+def _load_all_merged(
+    lake: Lake, kept: KeptTable, metadata: MetadataFacts
+) -> tuple[MergedThrough, ...]:
+    """How far the mirrors of a changelog are: those of the document, and those it knows itself.
+
+    One that cannot be found may be in another catalog, or be made again: everything is kept for it
+    until its property is removed.
+    """
+    found = [_load_merged(lake, each, metadata) for each in kept.mirrors]
+    if kept.role is not KeptRole.CHANGELOG:
+        return tuple(found)
+    others = recorded_mirrors(metadata.properties) - {str(each) for each in kept.mirrors}
+    for each in sorted(others):
+        try:
+            name = parse_table_name(each, catalog=kept.name.catalog)
+        except ConfigError:
+            found.append(MergedThrough(mirror=each))
+        else:
+            found.append(_load_merged(lake, name, metadata))
+    return tuple(found)
 
 
 def _load_merged(lake: Lake, mirror: TableName, changelog: MetadataFacts) -> MergedThrough:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from frazil.changelog.mirror_record import record_mirror
 from frazil.changelog.table import ChangelogTable, load_changelog_facts
 from frazil.clients.iceberg.commit.retrying import RetryPolicy, repeat_on_conflict
 from frazil.clients.iceberg.lake import BOUNDED_METADATA, TableDefinition
 from frazil.clients.spark.memory_backoff import MemoryBackoff
 from frazil.clients.spark.pinned_session import pinned_session
 from frazil.clients.spark.session import job_description
-from frazil.errors import FrazilError, TableNotFoundError
+from frazil.errors import CommitConflictError, FrazilError, TableNotFoundError
 from frazil.hooks import SystemClock, SystemRandomness
 from frazil.merge.apply import apply_merge
 from frazil.merge.assembly import assemble_work
@@ -105,6 +106,7 @@ class Merger:
         self._cause: object = None
         self._in_vain: object = None
         self._memory = MemoryBackoff()
+        self._may_record = True
 
     @property
     def settings(self) -> MergeSettings:
@@ -144,6 +146,8 @@ class Merger:
         """
         start = self._clock.monotonic()
         changelog = ChangelogTable(self._open(self._settings.changelog))
+        if plan.records_mirror and self._may_record:
+            self._record(changelog)
         mirror = self._ensured(plan)
         with job_description(self._session, _description(plan)):
             work = assemble_work(
@@ -230,6 +234,23 @@ class Merger:
         copies = [each.id for each in history.snapshots if each.restart is not None]
         self._cause = error.code, facts.head, copies
         return self._cause != self._in_vain and needs_rebuild(history, facts, self._settings, error)
+
+    def _record(self, changelog: ChangelogTable) -> None:
+        """Let the changelog's retention know the mirror; a merge does not fail with that."""
+        try:
+            record_mirror(changelog.table, self._settings.mirror, clock=self._clock)
+        except CommitConflictError:
+            # The next plan asks for it again.
+            return
+        except FrazilError as error:
+            # Who may only read the changelog can merge; asking again would be refused again.
+            self._may_record = False
+            _log.warning(
+                "retention of the changelog will not wait for this mirror",
+                table=str(self._settings.mirror),
+                changelog=str(self._settings.changelog),
+                code=error.code,
+            )
 
     def _ensured(self, plan: MergePlan) -> MirrorTable:
         if plan.creates is None:

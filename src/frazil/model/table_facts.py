@@ -78,7 +78,8 @@ class ChangelogFacts:
     oldest one kept. ``retention_of`` has, for a delete snapshot, the highest data sequence number
     of the files it removed, -1 if there were none; one that deleted single rows is not in it.
     ``schemas`` has the schemas that snapshots were written with, by id, for a full read.
-    ``trimmed`` is the highest data sequence number that retention has removed.
+    ``trimmed`` is the highest data sequence number that retention has removed. ``mirrors`` are the
+    ones that it knows to merge from it; None if another program writes it, and it is only read.
     """
 
     name: TableName
@@ -88,6 +89,7 @@ class ChangelogFacts:
     retention_of: Mapping[int, int] = field(default_factory=dict)
     schemas: Mapping[int, Schema] = field(default_factory=dict)
     trimmed: int | None = None
+    mirrors: frozenset[str] | None = None
 
     def schema_at(self, snapshot: SnapshotLine) -> Schema:
         """The schema that the table has for who reads it as of this snapshot."""

@@ -78,7 +78,8 @@ class MergePlan:
     the commit expects, ``head`` the mirror's snapshot that the plan was made on. ``reads`` has the
     changelog's columns under the names they have in ``changelog_schema``, with which the changes
     are read. With ``replaces`` nothing of the mirror is kept: the range has the complete table,
-    and the commit replaces that marker, valid or not.
+    and the commit replaces that marker, valid or not. With ``records_mirror`` the changelog does
+    not know the mirror yet, and its retention would not wait for it.
     """
 
     changelog: TableName
@@ -102,6 +103,7 @@ class MergePlan:
     # With order per_key, the sequence of rows that have none.
     default_sequence: str | None = None
     replaces: SeenMarker | None = None
+    records_mirror: bool = False
 
     @property
     def default_sequence_property(self) -> dict[str, str]:
@@ -324,6 +326,8 @@ def _plan(
         schema=schema,
         spec=layout.spec,
         sort_order=layout.sort_order,
+        records_mirror=changelog.mirrors is not None
+        and str(settings.mirror) not in changelog.mirrors,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil import errors
+from frazil.changelog.mirror_record import forget_statement
 from frazil.maintain.jobs import describe_job
 from frazil.model.humanize import duration
 from frazil.pipeline.status.upkeep_status import UpkeepStatus
@@ -39,12 +40,16 @@ class UpkeepRecorder:
         self._metrics.set(ours.TABLE_DEAD_ROWS, health.dead_ratio, table=table)
         self._metrics.set(ours.TABLE_SNAPSHOTS, health.snapshots, table=table)
         self._metrics.set(ours.TABLE_BYTES, health.bytes, table=table)
+        own = {str(each) for each in plan.table.mirrors}
         for mirror, seconds in plan.lagging:
             _log.warning(
                 "changes are kept for a mirror that does not merge them",
                 table=table,
                 mirror=mirror,
                 age=duration(seconds),
+                remedy="frazil status"
+                if mirror in own
+                else f"if it is gone: {forget_statement(plan.table.name, mirror)}",
             )
         self._board.upkeep.record(
             UpkeepStatus(

@@ -86,9 +86,11 @@ _OPEN: Final = """
     order by batch, schema_name, table_name, source_id
 """
 # Events are found by the index of their ids and then taken by their places: a join by ranges may be
-# turned round, and go through all events there are.
+# turned round, and go through all events there are. The source is set to what it is: for an index
+# with no column that is set, the server looks at each full page for entries of versions that are
+# dead, and those of this transaction are not. That was a fifth of what marking costs.
 _MARK: Final = """
-    update {events} set processed_at = now()
+    update {events} set processed_at = now(), source_id = source_id
     where ctid = any(array(
         select event.ctid
         from {claimed_batches} as claimed
