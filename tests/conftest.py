@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.reporting import RunReporting
@@ -21,9 +21,6 @@ from tests.support.services import (
     shared_folder,
 )
 
-if TYPE_CHECKING:
-    import pytest
-
 __all__ = [
     "etcd",
     "file_catalog",
@@ -33,6 +30,9 @@ __all__ = [
     "s3_catalog",
     "shared_folder",
 ]
+
+# Before a test imports it: its assertions show what they compared, as those of tests do.
+pytest.register_assert_rewrite("frazil.testing.contract")
 
 # The machine may be busy: a slow example is not a failure, and the seed is printed with each one.
 PATIENT = settings(examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])

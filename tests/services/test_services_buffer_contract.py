@@ -11,10 +11,10 @@ import pytest
 
 from frazil.errors import PositionLostError, SlotBusyError, SourceReplacedError
 from frazil.sources.protocol import ChangeColumn
-from tests.support.buffer.subject import HISTORY, BufferSubject
-from tests.support.buffer.tables import Buffer
-from tests.support.postgres.access import database_on
-from tests.support.source.contract import (
+from frazil.testing.contract.partitions import LiveContract
+from frazil.testing.contract.records import CANARY, RejectContract, planned
+from frazil.testing.contract.replay import MOST_WAITS, TIGHT, WAIT_SECONDS, read
+from frazil.testing.contract.suite import (
     ITEMS,
     LARGE,
     NOTE,
@@ -26,16 +26,16 @@ from tests.support.source.contract import (
     insert,
     names,
 )
-from tests.support.source.contract_partitions import LiveContract
-from tests.support.source.contract_records import CANARY, RejectContract, planned
-from tests.support.source.replay import MOST_WAITS, TIGHT, WAIT_SECONDS, read
+from tests.support.buffer.subject import HISTORY, BufferSubject
+from tests.support.buffer.tables import Buffer
+from tests.support.postgres.access import database_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from frazil.demo.services import Postgres
+    from frazil.testing.contract.under_test import RejectingSource, SourceUnderTest
     from tests.support.postgres.access import Database
-    from tests.support.source.under_test import RejectingSource, SourceUnderTest
 
 pytestmark = pytest.mark.services
 

@@ -15,10 +15,10 @@ from frazil.model.schema.types import Primitive
 from frazil.sources.buffer.plan_facts import BufferPlanFacts
 from frazil.sources.buffer.settings import TableChoice
 from frazil.sources.protocol import TableProgress
+from frazil.testing.contract.suite import ITEMS, ORDERS, begun, insert
 from tests.support.buffer.subject import CONFIG, BufferSubject
 from tests.support.buffer.tables import Buffer
 from tests.support.postgres.access import database_on
-from tests.support.source.contract import ITEMS, ORDERS, begun, insert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,11 +20,10 @@ from frazil.sources.kafscale.segments.cluster_partitions import ClusterPartition
 from frazil.sources.kafscale.segments.object_keys import TopicPartition
 from frazil.sources.kafscale.source import KafscaleSource
 from frazil.sources.kafscale.topic_tables import TopicTables
-from frazil.testing.in_memory_database import InsertRow
-from tests.support.kafscale.broker import Broker
-from tests.support.kafscale.etcd_history import value_at
-from tests.support.kafscale.segments import Message, segment
-from tests.support.source.contract import (
+from frazil.testing.contract.partitions import LiveContract, PartitionContract
+from frazil.testing.contract.records import RejectContract, planned
+from frazil.testing.contract.replay import TIGHT
+from frazil.testing.contract.suite import (
     COLUMNS,
     ORDERS,
     UNWANTED,
@@ -32,17 +31,18 @@ from tests.support.source.contract import (
     begun,
     insert,
 )
-from tests.support.source.contract_partitions import LiveContract, PartitionContract
-from tests.support.source.contract_records import RejectContract, planned
-from tests.support.source.replay import TIGHT
+from frazil.testing.in_memory_database import InsertRow
+from tests.support.kafscale.broker import Broker
+from tests.support.kafscale.etcd_history import value_at
+from tests.support.kafscale.segments import Message, segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from frazil.demo.services import EtcdServer, ObjectStore
     from frazil.model.schema.types import Primitive
+    from frazil.testing.contract.under_test import SourceUnderTest
     from frazil.testing.in_memory_database import Change
-    from tests.support.source.under_test import SourceUnderTest
 
 pytestmark = pytest.mark.services
 

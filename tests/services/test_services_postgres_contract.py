@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from frazil.errors import UnsupportedSchemaChangeError
 from frazil.model.schema.types import Primitive
-from frazil.testing.in_memory_database import InsertRow
-from tests.support.postgres.access import database_on
-from tests.support.postgres.subject import PostgresSubject
-from tests.support.source.contract import (
+from frazil.testing.contract.copies import WholeReadContract
+from frazil.testing.contract.histories import histories, play
+from frazil.testing.contract.suite import (
     ORDERS,
     KeyContract,
     LogContract,
@@ -21,17 +20,18 @@ from tests.support.source.contract import (
     begun,
     insert,
 )
-from tests.support.source.contract_copies import WholeReadContract
-from tests.support.source.contract_tables import AlterContract, TroubleContract
-from tests.support.source.histories import histories, play
+from frazil.testing.contract.tables import AlterContract, TroubleContract
+from frazil.testing.in_memory_database import InsertRow
+from tests.support.postgres.access import database_on
+from tests.support.postgres.subject import PostgresSubject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.source.histories import Step
-    from tests.support.source.under_test import AlterableSource
+    from frazil.testing.contract.histories import Step
+    from frazil.testing.contract.under_test import AlterableSource
 
 pytestmark = pytest.mark.services
 

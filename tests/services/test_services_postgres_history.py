@@ -21,19 +21,19 @@ from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.sources.postgres import source
 from frazil.sources.postgres.slot import watch
 from frazil.sources.postgres.source import PostgresSource
+from frazil.testing.contract.replay import TIGHT
+from frazil.testing.contract.suite import ORDERS, begun, insert
 from frazil.testing.in_memory_database import InsertRow
 from tests.support.postgres.access import database_on
 from tests.support.postgres.subject import PostgresSubject
 from tests.support.sampling import sampled
-from tests.support.source.contract import ORDERS, begun, insert
-from tests.support.source.replay import TIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from frazil.demo.services import Postgres
-    from tests.support.source.replay import Capture
+    from frazil.testing.contract.replay import CaptureUnderTest
 
 pytestmark = pytest.mark.services
 
@@ -96,7 +96,7 @@ def promote(server: Postgres) -> None:
         )
 
 
-def reopen(capture: Capture) -> None:
+def reopen(capture: CaptureUnderTest) -> None:
     """As a process does whose connection was lost."""
     capture.source.close()
     capture.restart()

@@ -12,9 +12,9 @@ import pytest
 from frazil.clients.postgres.connecting import connect
 from frazil.clients.postgres.replication import connect_replication
 from frazil.codec.pgtext.convert import SESSION_SETTINGS
+from frazil.testing.contract.replay import CaptureUnderTest
 from tests.support.postgres.access import database_on
 from tests.support.postgres.subject import PostgresSubject
-from tests.support.source.replay import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,7 +150,7 @@ def test_hostile_settings_of_a_database_change_no_copied_and_no_streamed_value(
         (expected,) = session.load(Texts, f"select {columns} from shop.printed", doing="testing")
     for name, value in hostile_settings(database):
         database.run(f"alter database {database.name} set {name} to '{value}'")
-    capture = Capture(subject)
+    capture = CaptureUnderTest(subject)
     capture.begin("shop.printed")
     names = ", ".join(f'"{name}"' for name in VALUES)
     database.run(f"insert into shop.printed select 2, {names} from shop.printed")

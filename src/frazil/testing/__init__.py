@@ -1,5 +1,6 @@
-"""For authors of sources: sources in memory, to read first and to test against.
+"""For authors of sources: sources in memory to read first, and the contract suite for their tests.
 
-Production code never imports it. Start with ``in_memory_source.py``, which has one log, copies and
-transactions; ``in_memory_topic_source.py`` has partitions and several processes.
+Production code never imports it; the suite needs the extra ``testing``. Start with
+``in_memory_source.py``, which has one log, copies and transactions;
+``in_memory_topic_source.py`` has partitions and several processes. Then ``contract``.
 """

@@ -20,6 +20,21 @@ from frazil.model.postgres.lsn import format_lsn, parse_lsn
 from frazil.model.schema.table_layout import TableLayout
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Limit, Progress
+from frazil.testing.contract.copies import WholeReadContract
+from frazil.testing.contract.histories import histories, play
+from frazil.testing.contract.records import LayoutContract, RejectContract
+from frazil.testing.contract.replay import ROOMY, TIGHT, CaptureUnderTest, read
+from frazil.testing.contract.suite import (
+    COLUMNS,
+    ITEMS,
+    ORDERS,
+    KeyContract,
+    LogContract,
+    SourceContract,
+    begun,
+    insert,
+)
+from frazil.testing.contract.tables import AlterContract, TroubleContract
 from frazil.testing.in_memory_database import (
     DeleteRow,
     InMemoryDatabase,
@@ -30,28 +45,13 @@ from frazil.testing.in_memory_database import (
 )
 from frazil.testing.in_memory_source import InMemorySource
 from tests.support.sampling import examples
-from tests.support.source.contract import (
-    COLUMNS,
-    ITEMS,
-    ORDERS,
-    KeyContract,
-    LogContract,
-    SourceContract,
-    begun,
-    insert,
-)
-from tests.support.source.contract_copies import WholeReadContract
-from tests.support.source.contract_records import LayoutContract, RejectContract
-from tests.support.source.contract_tables import AlterContract, TroubleContract
-from tests.support.source.histories import histories, play
-from tests.support.source.replay import ROOMY, TIGHT, Capture, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frazil.model.schema.types import Default
+    from frazil.testing.contract.histories import Step
     from frazil.testing.in_memory_database import Change
-    from tests.support.source.histories import Step
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -305,7 +305,7 @@ def test_a_lost_log_is_reported_and_begins_again_where_the_database_is(
     assert lost.value.next_step is not None
     with pytest.raises(PositionLostError):
         capture.next_batch()
-    again = Capture(subject)
+    again = CaptureUnderTest(subject)
     again.begin(ORDERS)
     assert again.acknowledged == again.source.newest()
     again.expect_the_truth()
@@ -368,7 +368,7 @@ def test_other_values_than_numbers_and_texts_are_kept_as_they_are(
         "data": Primitive.BINARY,
     }
     subject.add_table(ORDERS, columns, ("id",))
-    capture = Capture(subject)
+    capture = CaptureUnderTest(subject)
     capture.begin(ORDERS)
     values = {"id": bytes(16), "at": NOON, "day": NOON.date(), "share": 0.1, "data": b"\x00"}
     subject.transact(InsertRow(ORDERS, values))

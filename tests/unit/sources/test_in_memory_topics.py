@@ -11,17 +11,17 @@ from frazil.errors import MalformedChangeError, UnrepresentableValueError
 from frazil.hooks import ManualClock
 from frazil.model.schema.table_layout import TableLayout
 from frazil.model.source_table import TableBegin
-from frazil.testing.in_memory_database import InMemoryDatabase, InsertRow
-from frazil.testing.in_memory_topic_source import InMemoryTopicSource
-from frazil.testing.in_memory_topics import InMemoryTopics
-from tests.support.source.contract import KeyContract, LogContract, SourceContract
-from tests.support.source.contract_partitions import (
+from frazil.testing.contract.partitions import (
     LiveContract,
     PartitionContract,
     SharedContract,
 )
-from tests.support.source.contract_records import LayoutContract, RejectContract
-from tests.support.source.contract_tables import TroubleContract
+from frazil.testing.contract.records import LayoutContract, RejectContract
+from frazil.testing.contract.suite import KeyContract, LogContract, SourceContract
+from frazil.testing.contract.tables import TroubleContract
+from frazil.testing.in_memory_database import InMemoryDatabase, InsertRow
+from frazil.testing.in_memory_topic_source import InMemoryTopicSource
+from frazil.testing.in_memory_topics import InMemoryTopics
 from tests.unit.sources.test_in_memory_source import InMemorySubject
 
 if TYPE_CHECKING:

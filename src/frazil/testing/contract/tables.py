@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from frazil.errors import FrazilError
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn
+from frazil.testing.contract.replay import CaptureUnderTest
+from frazil.testing.contract.suite import COLUMNS, ITEMS, ORDERS, begun, insert
 from frazil.testing.in_memory_database import DeleteRow, InsertRow, UpdateRow
-from tests.support.source.contract import COLUMNS, ITEMS, ORDERS, begun, insert
-from tests.support.source.replay import Capture
 
 if TYPE_CHECKING:
     from frazil.model.source_table import SourceTable
-    from tests.support.source.under_test import AlterableSource, SpoilableSource
+    from frazil.testing.contract.under_test import AlterableSource, SpoilableSource
 
 
-def discovered(capture: Capture, name: str) -> SourceTable:
+def discovered(capture: CaptureUnderTest, name: str) -> SourceTable:
     (found,) = [each for each in capture.source.discover() if each.name == name]
     return found
 
@@ -97,7 +97,7 @@ class AlterContract:
 
     def test_a_widened_column_has_all_rows_in_its_new_type(self, subject: AlterableSource) -> None:
         subject.add_table(ORDERS, {"id": Primitive.LONG, "amount": Primitive.INT}, ("id",))
-        capture = Capture(subject)
+        capture = CaptureUnderTest(subject)
         capture.begin(ORDERS)
         subject.transact(InsertRow(ORDERS, {"id": 1, "amount": 1}))
         subject.widen(ORDERS, "amount", Primitive.LONG)

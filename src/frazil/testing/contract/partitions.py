@@ -11,9 +11,9 @@ import pytest
 from frazil.errors import LeaseLostError, PositionLostError
 from frazil.model.source_table import TableBegin
 from frazil.sources.protocol import ChangeColumn, PartitionFailure
-from tests.support.source.contract import COLUMNS, ITEMS, ORDERS, begun, insert, names
-from tests.support.source.replay import ROOMY, TIGHT, Capture, read, row_position
-from tests.support.source.under_test import SourceUnderTest
+from frazil.testing.contract.replay import ROOMY, TIGHT, CaptureUnderTest, read, row_position
+from frazil.testing.contract.suite import COLUMNS, ITEMS, ORDERS, begun, insert, names
+from frazil.testing.contract.under_test import SourceUnderTest
 
 if TYPE_CHECKING:
     from frazil.sources.protocol import Batch, Source
@@ -314,7 +314,7 @@ class SharedContract:
         assert [each is not None for each in planned] == [True, False]
 
     @staticmethod
-    def _two(subject: PartitionedSource) -> tuple[Capture, Source]:
+    def _two(subject: PartitionedSource) -> tuple[CaptureUnderTest, Source]:
         """A process with the first partition, and one with the other two."""
         capture = begun(subject, ORDERS)
         capture.source = subject.open("one", most_partitions=1)
@@ -326,7 +326,7 @@ class SharedContract:
         return capture, other
 
     @staticmethod
-    def _step(capture: Capture) -> Batch:
+    def _step(capture: CaptureUnderTest) -> Batch:
         batch = capture.next_batch()
         assert batch is not None
         read(batch)

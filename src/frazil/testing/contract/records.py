@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from frazil.model.marker import moved_from
 from frazil.sources.protocol import ChangeColumn
-from tests.support.source.contract import COLUMNS, ITEMS, ORDERS, begun, insert, names
-from tests.support.source.replay import ROOMY, TIGHT, Capture, read
+from frazil.testing.contract.replay import ROOMY, TIGHT, CaptureUnderTest, read
+from frazil.testing.contract.suite import COLUMNS, ITEMS, ORDERS, begun, insert, names
 
 if TYPE_CHECKING:
     from frazil.sources.protocol import Batch, Limit
-    from tests.support.source.under_test import LayoutSource, RejectingSource
+    from frazil.testing.contract.under_test import LayoutSource, RejectingSource
 
 CANARY = b"canary-of-a-row"
 
 
-def planned(capture: Capture, limit: Limit = ROOMY) -> Batch:
+def planned(capture: CaptureUnderTest, limit: Limit = ROOMY) -> Batch:
     """The next batch with rows; those before it only move the acknowledgement."""
     while (batch := capture.next_batch(limit)) is not None and not batch.parts:
         capture.commit(batch)
@@ -101,7 +101,7 @@ class LayoutContract:
 
     def test_a_table_of_records_needs_none_of_our_columns(self, subject: LayoutSource) -> None:
         subject.add_records_table(ORDERS, COLUMNS)
-        capture = Capture(subject)
+        capture = CaptureUnderTest(subject)
         capture.begin(ORDERS)
         (table,) = capture.source.discover()
         assert table.layout.columns == ()

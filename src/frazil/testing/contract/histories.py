@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import Limit
+from frazil.testing.contract.replay import CaptureUnderTest, in_one_order
 from frazil.testing.in_memory_database import DeleteRow, InsertRow, TruncateTable, UpdateRow
-from tests.support.source.replay import Capture, in_one_order
 
 if TYPE_CHECKING:
     from frazil.sources.protocol import Batch
+    from frazil.testing.contract.under_test import AlterableSource
     from frazil.testing.in_memory_database import Change
-    from tests.support.source.under_test import AlterableSource
 
 # Two that are written together, and one without a key.
 TABLES = ("shop.orders", "shop.items", "shop.visits")
@@ -50,7 +50,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Write:
+class WriteRows:
     actions: list[Action]
 
 
@@ -76,7 +76,7 @@ class HoldOrRelease:
 
 
 @dataclass(frozen=True)
-class Copy:
+class CopyTables:
     """Copy tables; ``meanwhile`` is written between the plan and the commit."""
 
     tables: frozenset[str]
@@ -102,7 +102,7 @@ class Recreate:
     table: str
 
 
-Step: TypeAlias = Write | Pull | HoldOrRelease | Copy | Alter | Recreate
+Step: TypeAlias = WriteRows | Pull | HoldOrRelease | CopyTables | Alter | Recreate
 
 _tables = st.sampled_from(TABLES)
 _numbers = st.integers(0, 4)
@@ -116,11 +116,13 @@ _actions = st.builds(
     amount=st.integers(0, 99),
     partial=st.booleans(),
 )
-_writes = st.builds(Write, st.lists(_actions, min_size=1, max_size=6))
+_writes = st.builds(WriteRows, st.lists(_actions, min_size=1, max_size=6))
 _pulls = st.builds(Pull, rows=st.integers(1, 12), fate=st.sampled_from(Fate))
 _rest = st.one_of(
     st.builds(HoldOrRelease, _tables),
-    st.builds(Copy, st.frozensets(_tables, min_size=1), meanwhile=st.lists(_actions, max_size=3)),
+    st.builds(
+        CopyTables, st.frozensets(_tables, min_size=1), meanwhile=st.lists(_actions, max_size=3)
+    ),
     st.builds(Alter, _tables, st.sampled_from(Alteration)),
     st.builds(Recreate, _tables),
 )
@@ -156,18 +158,18 @@ class _Player:
         self.tables: dict[str, _Table] = {}
         for name in TABLES:
             self._create(name)
-        self.capture = Capture(subject)
+        self.capture = CaptureUnderTest(subject)
         self.capture.begin(*TABLES)
 
     def do(self, step: Step) -> None:
         match step:
-            case Write(actions):
+            case WriteRows(actions):
                 self._write(actions)
             case Pull():
                 self._pull(step)
             case HoldOrRelease(table):
                 self.capture.paused ^= {table}
-            case Copy():
+            case CopyTables():
                 self._copy(step)
             case Alter():
                 self._alter(step)
@@ -255,7 +257,7 @@ class _Player:
                 self.capture.commit(batch, acknowledge=False)
         self.capture.restart()
 
-    def _copy(self, copy: Copy) -> None:
+    def _copy(self, copy: CopyTables) -> None:
         batch = self.capture.source.plan_copy(copy.tables)
         assert batch is not None
         self._write(copy.meanwhile)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from frazil.model.marker import Position
     from frazil.model.source_table import SourceTable
     from frazil.sources.protocol import Batch, Split, TablePart
-    from tests.support.source.under_test import SourceUnderTest
+    from frazil.testing.contract.under_test import SourceUnderTest
 
 ROOMY = Limit(rows=100_000, bytes=1 << 30)
 TIGHT = Limit(rows=1, bytes=1)
@@ -184,7 +184,7 @@ def _members(previous: object) -> tuple[object, ...]:
     return tuple(previous.values())
 
 
-class Capture:
+class CaptureUnderTest:
     """Captures tables as a pipeline does: each moves its own marker, then all is acknowledged.
 
     Markers, replays and ``acknowledged`` are what is durable; ``restart`` keeps them and nothing
@@ -227,7 +227,7 @@ class Capture:
         return [each.position for each in self.markers.values() if each.position is not None]
 
     def begin(self, *tables: str) -> None:
-        """Capture these tables from their first row."""
+        """CaptureUnderTest these tables from their first row."""
         since = None if self.acknowledged is None else self.ledger
         self.acknowledged = self.source.prepare([*self.markers, *tables], since, self.reached)
         if self.subject.has_copies:

@@ -16,13 +16,13 @@ import pytest
 from frazil.errors import PositionLostError
 from frazil.model.schema.types import Primitive
 from frazil.sources.protocol import ChangeColumn, Progress
+from frazil.testing.contract.replay import ROOMY, TIGHT, CaptureUnderTest, read, row_position
 from frazil.testing.in_memory_database import DeleteRow, InsertRow, TruncateTable, UpdateRow
-from tests.support.source.replay import ROOMY, TIGHT, Capture, read, row_position
 
 if TYPE_CHECKING:
     from frazil.sources.protocol import Batch
-    from tests.support.source.replay import Row
-    from tests.support.source.under_test import SourceUnderTest
+    from frazil.testing.contract.replay import Row
+    from frazil.testing.contract.under_test import SourceUnderTest
 
 ORDERS = "shop.orders"
 ITEMS = "shop.items"
@@ -49,11 +49,11 @@ def operations(rows: list[Row]) -> list[object]:
     return [row[ChangeColumn.OPERATION] for row in rows]
 
 
-def begun(subject: SourceUnderTest, *tables: str) -> Capture:
+def begun(subject: SourceUnderTest, *tables: str) -> CaptureUnderTest:
     """A capture of these tables, which are made for it."""
     for table in tables:
         subject.add_table(table, COLUMNS, ("id",) if subject.has_keys else ())
-    capture = Capture(subject)
+    capture = CaptureUnderTest(subject)
     capture.begin(*tables)
     return capture
 
@@ -251,7 +251,7 @@ class SourceContract:
         return self._planned(capture)
 
     @staticmethod
-    def _planned(capture: Capture) -> Batch:
+    def _planned(capture: CaptureUnderTest) -> Batch:
         batch = capture.next_batch()
         while batch is not None and not batch.parts:
             # Partitions that begin are acknowledged first.
@@ -418,7 +418,7 @@ class KeyContract:
 
     def test_a_table_without_a_key_has_no_previous_keys(self, subject: SourceUnderTest) -> None:
         subject.add_table(ORDERS, COLUMNS)
-        capture = Capture(subject)
+        capture = CaptureUnderTest(subject)
         capture.begin(ORDERS)
         subject.transact(insert(ORDERS, 1), insert(ORDERS, 1))
         capture.catch_up()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from frazil.model.change import Operation
 from frazil.sources.protocol import ChangeColumn
+from frazil.testing.contract.replay import TIGHT, row_position
+from frazil.testing.contract.suite import ABSENT, ITEMS, ORDERS, begun, insert, operations
 from frazil.testing.in_memory_database import DeleteRow, UpdateRow
-from tests.support.source.contract import ABSENT, ITEMS, ORDERS, begun, insert, operations
-from tests.support.source.replay import TIGHT, row_position
 
 if TYPE_CHECKING:
+    from frazil.testing.contract.under_test import SourceUnderTest
     from frazil.testing.in_memory_database import Change
-    from tests.support.source.under_test import SourceUnderTest
 
 # Enough to be met by several copies, few enough for a database that connects for each.
 _WRITES = 100
