@@ -227,7 +227,7 @@ class CaptureUnderTest:
         return [each.position for each in self.markers.values() if each.position is not None]
 
     def begin(self, *tables: str) -> None:
-        """CaptureUnderTest these tables from their first row."""
+        """Capture these tables from their first row."""
         since = None if self.acknowledged is None else self.ledger
         self.acknowledged = self.source.prepare([*self.markers, *tables], since, self.reached)
         if self.subject.has_copies:
