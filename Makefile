@@ -38,7 +38,7 @@ demo-kafscale: ## Run the tour of KafScale's topics
 # The checks leave a core idle, which makes what the tests need meanwhile.
 test: setup ## Run the checks and all tests (what CI runs)
 	@{ $(BIN)/python -m tests.support.process.class_archive && $(BIN)/python -m tools.build_etcd && \
-	  $(BIN)/python -m tools.deploy_tools; } & \
+	  $(BIN)/python -m tools.deploy.deploy_tools; } & \
 	  archive=$$!; $(MAKE) --no-print-directory check; checked=$$?; wait $$archive && exit $$checked
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) $(FAST)
 	@$(BIN)/pytest -q -n $(FULL_WORKERS) $(FULL_ORDER) $(FULL)
@@ -51,16 +51,16 @@ test-web: setup ## Run the tests of the status page in the machine's Chromium
 	@$(BIN)/pytest -q -m web
 
 test-deploy: setup ## Check chart, manifests, image, rules and dashboards
-	@$(BIN)/python -m tools.deploy_tools
+	@$(BIN)/python -m tools.deploy.deploy_tools
 	@$(BIN)/pytest -q -n $(FAST_WORKERS) tests/deploy
 
 test-image: setup ## Build the image from Debian packages and run it, or say why not here
-	@$(BIN)/python -m tools.build_image
+	@$(BIN)/python -m tools.deploy.build_image
 	@$(BIN)/pytest -q -n0 tests/deploy/test_image.py tests/image
 
 test-deep: setup ## Run long property budgets (DEEP_SECONDS=600)
 	@$(BIN)/python -m tools.build_etcd
-	@$(BIN)/python -m tools.fetch_trino
+	@$(BIN)/python -m tools.deploy.fetch_trino
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -q -m "hypothesis and not deep" --timeout=0
 	@FRAZIL_DEEP_SECONDS=$(DEEP_SECONDS) $(BIN)/pytest -s -m deep --timeout=0
 
@@ -70,8 +70,8 @@ check: setup ## Check style, types, imports, dependencies and documentation
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo > .tools/lint-imports.log || { cat .tools/lint-imports.log; exit 1; }
 	@$(BIN)/deptry --no-ansi . > .tools/deptry.log 2>&1 || { cat .tools/deptry.log; exit 1; }
-	@$(BIN)/python -m tools.reference_pages --check
-	@$(BIN)/python -m tools.site --check
+	@$(BIN)/python -m tools.docs.reference_pages --check
+	@$(BIN)/python -m tools.docs.site --check
 	@echo "check: style, types, imports, dependencies and documentation are in order"
 
 fmt: setup ## Format the code and apply safe fixes
@@ -82,9 +82,9 @@ bench: setup ## Measure, check the results, and write benchmarks/results
 	@$(BIN)/python -m benchmarks
 
 docs: setup ## Generate docs/reference and the chart's schema from the code, and build the site into site
-	@$(BIN)/python -m tools.reference_pages
-	@$(BIN)/python -m tools.values_schema
-	@$(BIN)/python -m tools.site
+	@$(BIN)/python -m tools.docs.reference_pages
+	@$(BIN)/python -m tools.deploy.values_schema
+	@$(BIN)/python -m tools.docs.site
 	@echo "docs: site/index.html"
 
 lock: setup ## Refresh the locked dependencies with their hashes

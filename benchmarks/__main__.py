@@ -20,21 +20,23 @@ from benchmarks import (
     key_index,
     latency,
     maintain,
-    merge_bulk,
-    merge_flat,
-    merge_memory,
-    merge_partitioned,
-    merge_tail,
-    merge_text_key,
     mirror_read,
     overhead,
     startup,
     table_copy,
     writer,
 )
-from benchmarks.bench_lake import open_bench_lake
-from benchmarks.report import RESULTS, Report, print_report, write_report
-from benchmarks.setting import Setting, Size
+from benchmarks.merge import (
+    merge_bulk,
+    merge_flat,
+    merge_memory,
+    merge_partitioned,
+    merge_tail,
+    merge_text_key,
+)
+from benchmarks.support.bench_lake import open_bench_lake
+from benchmarks.support.report import RESULTS, Report, print_report, write_report
+from benchmarks.support.setting import Setting, Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

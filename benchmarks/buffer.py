@@ -7,18 +7,18 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import catalog_document, print_progress
-from benchmarks.merge_contest import rows_text
-from benchmarks.process_tree import Usage, measure_call
-from benchmarks.report import Comparison, Figure, Report, Series
-from benchmarks.source_server import open_source_server, require_equal
+from benchmarks.merge.merge_contest import rows_text
+from benchmarks.support.bench_lake import catalog_document, print_progress
+from benchmarks.support.process_tree import Usage, measure_call
+from benchmarks.support.report import Comparison, Figure, Report, Series
+from benchmarks.support.source_server import open_source_server, require_equal
 from frazil.config import load_config
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.loop import Ending, StopRequest
 
 if TYPE_CHECKING:
-    from benchmarks.setting import Setting
-    from benchmarks.source_server import SourceServer
+    from benchmarks.support.setting import Setting
+    from benchmarks.support.source_server import SourceServer
     from frazil.config import Config
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.next_step import NextStep

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import print_progress
-from benchmarks.live_pipeline import LIVE_RATE_MUST, run_live
-from benchmarks.merge_contest import rows_text
-from benchmarks.process_tree import Usage, measure_call
-from benchmarks.report import Comparison, Figure, Report, Series
-from benchmarks.setting import Size
-from benchmarks.source_changes import OPERATIONS, ROWS_A_TRANSACTION, TABLES, SourceChanges
-from benchmarks.source_server import open_source_server
+from benchmarks.merge.merge_contest import rows_text
+from benchmarks.support.bench_lake import print_progress
+from benchmarks.support.live_pipeline import LIVE_RATE_MUST, run_live
+from benchmarks.support.process_tree import Usage, measure_call
+from benchmarks.support.report import Comparison, Figure, Report, Series
+from benchmarks.support.setting import Size
+from benchmarks.support.source_changes import OPERATIONS, ROWS_A_TRANSACTION, TABLES, SourceChanges
+from benchmarks.support.source_server import open_source_server
 from benchmarks.table_copy import PYTHON_MIB_MUST
 from frazil.pipeline.capture import build_capture, build_ingest_loop
 from frazil.pipeline.loops.loop import StopRequest
@@ -22,9 +22,9 @@ from frazil.pipeline.loops.loop import StopRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.live_pipeline import Lived
-    from benchmarks.setting import Setting
-    from benchmarks.source_server import SourceServer
+    from benchmarks.support.live_pipeline import Lived
+    from benchmarks.support.setting import Setting
+    from benchmarks.support.source_server import SourceServer
     from frazil.ingest.report import BatchReport
     from frazil.pipeline.next_step import NextStep
 

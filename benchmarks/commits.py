@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from benchmarks.report import Comparison, Report, Series
+from benchmarks.support.report import Comparison, Report, Series
 from frazil.clients.iceberg.commit.strict_commit import FileChanges, StrictCommit
 from frazil.clients.iceberg.gateway import FileIntake, IcebergGateway
 from frazil.clients.iceberg.lake import Lake, TableDefinition
@@ -27,7 +27,7 @@ from frazil.model.table_name import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from benchmarks.setting import Setting
+    from benchmarks.support.setting import Setting
     from frazil.clients.iceberg.gateway import JavaObject
     from frazil.clients.iceberg.table import LakeTable
 

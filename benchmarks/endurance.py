@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.bench_lake import Shape, print_progress
-from benchmarks.maintained_mirror import MaintainedMirror
-from benchmarks.merge_contest import SEED, rows_text
-from benchmarks.merge_flat import MILLION
-from benchmarks.process_tree import Usage, measure_call
-from benchmarks.report import Comparison, Figure, Report, Series
+from benchmarks.merge.merge_contest import SEED, rows_text
+from benchmarks.merge.merge_flat import MILLION
+from benchmarks.support.bench_lake import Shape, print_progress
+from benchmarks.support.maintained_mirror import MaintainedMirror
+from benchmarks.support.process_tree import Usage, measure_call
+from benchmarks.support.report import Comparison, Figure, Report, Series
 from frazil.maintain.facts import KeptRole
 from frazil.maintain.loading import load_facts
 from frazil.maintain.settings import UpkeepSettings
@@ -22,8 +22,8 @@ from frazil.merge.index_operations import load_current_target
 from frazil.mirror.index.loading import KeyIndex, load_index
 
 if TYPE_CHECKING:
-    from benchmarks.bench_lake import BenchLake
-    from benchmarks.setting import Setting
+    from benchmarks.support.bench_lake import BenchLake
+    from benchmarks.support.setting import Setting
     from frazil.model.table_name import TableName
 
 # Snapshots are kept for a part of the run, as they are for a day of months.

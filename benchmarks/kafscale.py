@@ -10,11 +10,11 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import catalog_document, print_progress
-from benchmarks.process_tree import Usage, cpu_seconds_of, measure_call
-from benchmarks.report import Comparison, Figure, Report, Series
-from benchmarks.source_server import require_equal
-from benchmarks.topic_segments import NAMESPACE, VALUE_BYTES, TopicShape, open_topic_bucket
+from benchmarks.support.bench_lake import catalog_document, print_progress
+from benchmarks.support.process_tree import Usage, cpu_seconds_of, measure_call
+from benchmarks.support.report import Comparison, Figure, Report, Series
+from benchmarks.support.source_server import require_equal
+from benchmarks.support.topic_segments import NAMESPACE, VALUE_BYTES, TopicShape, open_topic_bucket
 from frazil.codec.kfs.compression import BatchCompression
 from frazil.codec.kfs.records import decode_records
 from frazil.codec.kfs.segment import parse_segment
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from benchmarks.bench_lake import BenchLake
-    from benchmarks.setting import Setting
-    from benchmarks.topic_segments import StoredTopic, TopicBucket
+    from benchmarks.support.bench_lake import BenchLake
+    from benchmarks.support.setting import Setting
+    from benchmarks.support.topic_segments import StoredTopic, TopicBucket
     from frazil.clients.object_store import Bucket
     from frazil.config import Config
     from frazil.demo.services import ObjectStore

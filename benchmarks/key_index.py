@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.bench_lake import KeyKind, Shape, print_progress
-from benchmarks.merge_contest import SEED, rows_text
-from benchmarks.process_tree import Usage, measure_call
-from benchmarks.report import Comparison, Figure, Report, Series
+from benchmarks.merge.merge_contest import SEED, rows_text
+from benchmarks.support.bench_lake import KeyKind, Shape, print_progress
+from benchmarks.support.process_tree import Usage, measure_call
+from benchmarks.support.report import Comparison, Figure, Report, Series
 from frazil.clients.iceberg.file_system import InputFiles
 from frazil.codec.key_index.head import read_head
 from frazil.merge.index_operations import load_index_facts, rebuild_index
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.bench_lake import BenchLake, Tables
-    from benchmarks.setting import Setting
+    from benchmarks.support.bench_lake import BenchLake, Tables
+    from benchmarks.support.setting import Setting
 
 # Cores that a scan may use, as Spark may.
 _THREADS = 2

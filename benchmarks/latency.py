@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import print_progress
-from benchmarks.process_tree import measure_call
-from benchmarks.report import Figure, Report
-from benchmarks.setting import Size
-from benchmarks.source_changes import ROWS_A_TRANSACTION, TABLES, SourceChanges
-from benchmarks.source_server import open_source_server
+from benchmarks.support.bench_lake import print_progress
+from benchmarks.support.process_tree import measure_call
+from benchmarks.support.report import Figure, Report
+from benchmarks.support.setting import Size
+from benchmarks.support.source_changes import ROWS_A_TRANSACTION, TABLES, SourceChanges
+from benchmarks.support.source_server import open_source_server
 from frazil.hooks import SystemClock
 from frazil.model.postgres.lsn import parse_lsn
 from frazil.pipeline.build_run import RunContext, build_run
@@ -25,9 +25,9 @@ from frazil.pipeline.status.board import StatusBoard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.process_tree import Usage
-    from benchmarks.setting import Setting
-    from benchmarks.source_server import SourceServer
+    from benchmarks.support.process_tree import Usage
+    from benchmarks.support.setting import Setting
+    from benchmarks.support.source_server import SourceServer
     from frazil.ingest.report import BatchReport
     from frazil.merge.report import MergeReport
     from frazil.pipeline.build_run import PipelineRun

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import Shape, print_progress
-from benchmarks.maintained_mirror import MaintainedMirror
-from benchmarks.merge_contest import SEED, Contest, facts, rows_text
-from benchmarks.process_tree import measure_call
-from benchmarks.report import Comparison, Report, Series
+from benchmarks.merge.merge_contest import SEED, Contest, facts, rows_text
+from benchmarks.support.bench_lake import Shape, print_progress
+from benchmarks.support.maintained_mirror import MaintainedMirror
+from benchmarks.support.process_tree import measure_call
+from benchmarks.support.report import Comparison, Report, Series
 from frazil.hooks import SystemClock
 from frazil.maintain.compaction.compactor import RewriteOptions
 from frazil.maintain.compaction.landing import Landed
@@ -19,10 +19,10 @@ from frazil.maintain.compaction.running import TableCompaction
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.bench_lake import BenchLake
-    from benchmarks.busy_compaction import BusyCompaction
-    from benchmarks.process_tree import Usage
-    from benchmarks.setting import Setting
+    from benchmarks.support.bench_lake import BenchLake
+    from benchmarks.support.busy_compaction import BusyCompaction
+    from benchmarks.support.process_tree import Usage
+    from benchmarks.support.setting import Setting
     from frazil.merge.planning.settings import MergeSettings
     from frazil.model.table_name import TableName
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import Shape, print_progress
-from benchmarks.maintained_mirror import maintain_once
-from benchmarks.merge_contest import SEED, Contest, facts, rows_text
-from benchmarks.process_tree import Usage, measure_call
-from benchmarks.report import Comparison, Report, Series
+from benchmarks.merge.merge_contest import SEED, Contest, facts, rows_text
+from benchmarks.support.bench_lake import Shape, print_progress
+from benchmarks.support.maintained_mirror import maintain_once
+from benchmarks.support.process_tree import Usage, measure_call
+from benchmarks.support.report import Comparison, Report, Series
 
 if TYPE_CHECKING:
-    from benchmarks.bench_lake import BenchLake
-    from benchmarks.setting import Setting
+    from benchmarks.support.bench_lake import BenchLake
+    from benchmarks.support.setting import Setting
     from frazil.model.table_name import TableName
 
 _AT_MOST = 1.3

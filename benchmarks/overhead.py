@@ -6,14 +6,14 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import Shape
-from benchmarks.merge_contest import Contest, facts, rows_text
-from benchmarks.report import Figure, Report
+from benchmarks.merge.merge_contest import Contest, facts, rows_text
+from benchmarks.support.bench_lake import Shape
+from benchmarks.support.report import Figure, Report
 from frazil.merge.index_operations import load_index_facts
 
 if TYPE_CHECKING:
-    from benchmarks.bench_lake import BenchLake
-    from benchmarks.setting import Setting
+    from benchmarks.support.bench_lake import BenchLake
+    from benchmarks.support.setting import Setting
 
 _AT_MOST_PERCENT = 5
 _MIB = 2**20

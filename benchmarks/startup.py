@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.report import Comparison, Report, Series
+from benchmarks.support.report import Comparison, Report, Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.setting import Setting
+    from benchmarks.support.setting import Setting
 
 # The first is for the disk cache; the median of the others counts.
 REPETITIONS = 4

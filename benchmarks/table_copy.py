@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.bench_lake import print_progress
-from benchmarks.merge_contest import rows_text
-from benchmarks.process_tree import Usage, measure_call
-from benchmarks.report import Comparison, Figure, Report, Series
-from benchmarks.source_server import open_source_server, require_equal
+from benchmarks.merge.merge_contest import rows_text
+from benchmarks.support.bench_lake import print_progress
+from benchmarks.support.process_tree import Usage, measure_call
+from benchmarks.support.report import Comparison, Figure, Report, Series
+from benchmarks.support.source_server import open_source_server, require_equal
 from frazil.pipeline.capture import build_capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.setting import Setting
-    from benchmarks.source_server import SourceServer
+    from benchmarks.support.setting import Setting
+    from benchmarks.support.source_server import SourceServer
     from frazil.config import Config
 
 _MILLION = 1_000_000

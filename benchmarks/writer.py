@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.report import Comparison, Report, Series
+from benchmarks.support.report import Comparison, Report, Series
 from frazil.clients.iceberg.write.arrow_schema import arrow_schema
 from frazil.clients.iceberg.write.task_writer import TaskWriter
 from frazil.clients.iceberg.write.write_target import WriteTarget, plan_write_target
@@ -25,7 +25,7 @@ from frazil.model.schema.types import Decimal, Field, Primitive, Schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from benchmarks.setting import Setting
+    from benchmarks.support.setting import Setting
 
 # The first pair warms the allocator and the disk cache; the median of the others counts.
 REPETITIONS = 8

@@ -24,8 +24,8 @@ from tests.support.deploy.manifests import (
     workloads,
 )
 from tests.support.deploy.pod_security import violations
-from tools.plain_manifests import MANIFESTS, manifest_text
-from tools.values_schema import completed
+from tools.deploy.plain_manifests import MANIFESTS, manifest_text
+from tools.deploy.values_schema import completed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -347,7 +347,7 @@ def test_the_schema_knows_exactly_the_keys_of_the_values() -> None:
 
 def test_the_schema_says_of_the_document_what_the_models_say() -> None:
     text = (CHART / "values.schema.json").read_text(encoding="utf-8")
-    assert text == completed(text), "run: .venv/bin/python -m tools.values_schema"
+    assert text == completed(text), "run: .venv/bin/python -m tools.deploy.values_schema"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_the_chart_is_of_this_version() -> None:
 def test_the_plain_manifests_are_what_the_chart_renders(helm: Path, name: str) -> None:
     file = ROOT / "deploy" / "kubernetes" / name
     assert file.read_text(encoding="utf-8") == manifest_text(helm, name), (
-        "run: .venv/bin/python -m tools.plain_manifests"
+        "run: .venv/bin/python -m tools.deploy.plain_manifests"
     )
 
 

@@ -16,7 +16,7 @@ from frazil.config.loader import parse_config
 from frazil.demo.services.packages import packaged_script
 from frazil.version import __version__
 from tests.support.deploy.manifests import ROOT
-from tools.dockerfile import last_stage
+from tools.deploy.dockerfile import last_stage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from frazil.web.app import build_app
 from frazil.web.readiness import Readiness
 from frazil.web.server import serving
 from tests.support.deploy.manifests import CHART, ROOT
-from tools.dockerfile import last_stage, stages, steps
+from tools.deploy.dockerfile import last_stage, stages, steps
 from tools.sbom import bill_of_materials
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.support.deploy.container import Container, stop
 from tests.support.postgres.access import database_on
 from tests.support.process.pipeline_process import free_port
 from tests.support.waiting import wait_until
-from tools import build_image
+from tools.deploy import build_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from frazil.config.showing import config_schema
 from frazil.errors import leaves
 from frazil.pipeline.reloading import RELOADABLE
 from frazil.telemetry.metric_names import METRICS
-from tools.site import external_fetches
+from tools.docs.site import external_fetches
 
 ROOT = Path(__file__).resolve().parents[2]
 # Generated pages repeat the code, and decisions describe their time.

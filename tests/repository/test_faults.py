@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tools.fault_page import collect_marks, load_catalogue, render
+from tools.docs.fault_page import collect_marks, load_catalogue, render
 
 if TYPE_CHECKING:
     from pathlib import Path

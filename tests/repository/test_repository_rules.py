@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_MODULE = 500
 LONGEST_ROOT_CONFTEST = 100
+MOST_MODULES = 15
 DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "manager"}
 
 # Addresses that may be in a public repository: the loopback, placeholders, reserved names, the
@@ -52,6 +54,15 @@ def test_there_are_files() -> None:
 def test_no_module_is_longer_than_five_hundred_lines() -> None:
     sizes = {str(file.relative_to(ROOT)): lines_in(file) for file in python_files()}
     assert {name: size for name, size in sizes.items() if size > LONGEST_MODULE} == {}
+
+
+def test_no_folder_has_more_modules_than_a_reader_keeps_apart() -> None:
+    counts = Counter(
+        str(file.parent.relative_to(ROOT))
+        for file in python_files()
+        if file.stem not in {"__init__", "__main__", "conftest"}
+    )
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
 def test_the_root_conftest_stays_small() -> None:

@@ -119,8 +119,9 @@ class BoundedConnection(H11Protocol):
         self._accepted_at = self.loop.time()
         self._expect_request()
         if len(self.connections) > CONNECTIONS:
-            ours = (each for each in self.connections if isinstance(each, BoundedConnection))
-            min(ours, key=BoundedConnection.worth).end()
+            # Never this one: while all others are answered it may be a probe whose request comes.
+            others = (each for each in self.connections if isinstance(each, BoundedConnection))
+            min((each for each in others if each is not self), key=BoundedConnection.worth).end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the time that is left."""

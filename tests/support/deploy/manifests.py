@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 from ruamel.yaml import YAML
 
-from tools.deploy_tools import schema_folder
+from tools.deploy.deploy_tools import schema_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

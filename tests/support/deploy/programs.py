@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tools import deploy_tools
+from tools.deploy import deploy_tools
 
 if TYPE_CHECKING:
     from pathlib import Path

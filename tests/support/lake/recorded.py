@@ -2,7 +2,7 @@
 
 ``python -m tests.support.lake.recorded RELEASE FOLDER`` writes ``lake-RELEASE.tar.gz``, the objects
 below ``s3://recorded-lake/RELEASE/``, and ``lake-RELEASE.json``, what is in them. Later releases
-read both in ``tests/spark/test_recorded_lake.py``.
+read both in ``tests/spark/lake/test_recorded_lake.py``.
 """
 
 from __future__ import annotations

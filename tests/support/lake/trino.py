@@ -15,7 +15,7 @@ from frazil.demo.services.ports import LOOPBACK, request, start_on_free_ports
 from frazil.demo.services.process import Launch, RunningService, Service
 from frazil.demo.services.workspace import Workspace, workspace
 from frazil.model.schema.types import Decimal, Fixed, List, Map, Primitive, Struct
-from tools.fetch_trino import trino_folder, trino_java
+from tools.deploy.fetch_trino import trino_folder, trino_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ def _answer(asked: Request) -> dict[str, Any]:
 @contextmanager
 def trino(catalog: RestCatalog, store: ObjectStore) -> Iterator[Trino]:
     """A server that reads the tables of this catalog."""
-    assert trino_java().is_file(), "Trino was not fetched: python -m tools.fetch_trino"
+    assert trino_java().is_file(), "Trino was not fetched: python -m tools.deploy.fetch_trino"
     with workspace("trino", folder=None, keep=False) as space:
         _write_properties(
             space.subfolder("catalog") / "lake.properties",

@@ -20,7 +20,14 @@ from frazil.sources.postgres.stream.reader import StreamReader
 from frazil.sources.postgres.stream.segment import SegmentPart
 from frazil.sources.protocol import Split, TableFailure, TableRows
 from tests.support.pgoutput.frames import NULL, encode_message, text
-from tests.support.postgres.change_histories import INT4, INT8, TEXT, ShapedColumn, reading, shape
+from tests.support.postgres.changes.change_histories import (
+    INT4,
+    INT8,
+    TEXT,
+    ShapedColumn,
+    reading,
+    shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

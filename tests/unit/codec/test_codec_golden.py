@@ -1,4 +1,4 @@
-"""Files that Iceberg for Java 1.12 wrote; tests/spark/test_codec_interop.py says how."""
+"""Files that Iceberg for Java 1.12 wrote; tests/spark/lake/test_codec_interop.py says how."""
 
 from __future__ import annotations
 

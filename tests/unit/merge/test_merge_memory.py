@@ -10,7 +10,13 @@ from frazil.errors import WriteFailedError
 from frazil.merge import merger
 from frazil.merge.merger import Merger
 from frazil.merge.planning.plan import plan_merge
-from tests.unit.merge.plan_facts import SETTINGS, appends, changelog, merged_through, mirror
+from tests.unit.merge.planning.plan_facts import (
+    SETTINGS,
+    appends,
+    changelog,
+    merged_through,
+    mirror,
+)
 
 if TYPE_CHECKING:
     from frazil.merge.planning.plan import MergePlan

@@ -20,50 +20,50 @@ pytestmark = pytest.mark.fault("N32")
 ROOT = Path(__file__).parents[3]
 
 # Not imported above: they bring readers and Spark, which no other test of a fast run needs.
-EXECUTING = ("tests.spark.test_remedies", "tests.spark.test_remedies_captured")
+EXECUTING = ("tests.spark.commands.test_remedies", "tests.spark.commands.test_remedies_captured")
 # Carried out by tests of other files.
 ELSEWHERE: dict[type[errors.FrazilError], str] = {
-    errors.ConfigError: "tests/spark/test_merge_changelogs.py::"
+    errors.ConfigError: "tests/spark/merge/test_merge_changelogs.py::"
     "test_tables_of_format_version_1_are_read_and_mirrors_of_it_upgraded_first",
 }
 # Nothing is to be done at the table: why, and the test in which it is in order afterwards.
 WITHOUT: dict[type[errors.FrazilError], tuple[str, str]] = {
     errors.CatalogError: (
         "the catalog is away or busy, and the work is done again when it answers",
-        "tests/spark/test_commit_faults.py::"
+        "tests/spark/faults/test_commit_faults.py::"
         "test_a_commit_that_did_not_land_is_recognised_and_repeated",
     ),
     errors.CommitConflictError: (
         "the work is planned again by itself",
-        "tests/spark/test_commit_faults.py::test_what_was_planned_on_another_head_is_planned_again",
+        "tests/spark/faults/test_commit_faults.py::test_what_was_planned_on_another_head_is_planned_again",
     ),
     errors.CommitUnknownError: (
         "the next start looks for the commit",
-        "tests/spark/test_commit_faults.py::"
+        "tests/spark/faults/test_commit_faults.py::"
         "test_without_a_reply_to_the_check_the_outcome_is_unknown",
     ),
     errors.DamagedIndexError: (
         "the index is rebuilt by itself",
-        "tests/spark/test_merge_index_trust.py::"
+        "tests/spark/merge/test_merge_index_trust.py::"
         "test_a_run_that_cannot_be_used_has_the_index_rebuilt_within_the_same_merge",
     ),
     errors.StaleIndexError: (
         "the index is repaired by itself",
-        "tests/spark/test_merge_index_trust.py::"
+        "tests/spark/merge/test_merge_index_trust.py::"
         "test_deletes_that_the_table_does_not_have_are_refused_by_the_commit_and_repaired",
     ),
     errors.FencedError: (
         "another process does this work",
-        "tests/spark/test_commit_faults.py::test_a_rival_that_did_the_work_fences_the_slower_one",
+        "tests/spark/faults/test_commit_faults.py::test_a_rival_that_did_the_work_fences_the_slower_one",
     ),
     errors.PermissionError: (
         "credentials are renewed outside of frazil, and the work is done again",
-        "tests/spark/test_store_faults.py::"
+        "tests/spark/faults/test_store_faults.py::"
         "test_a_fault_that_stays_stops_the_run_by_name_and_leaves_the_tables_whole",
     ),
     errors.WriteFailedError: (
         "the work is done again",
-        "tests/spark/test_store_faults.py::test_a_fault_that_passes_costs_at_most_a_run",
+        "tests/spark/faults/test_store_faults.py::test_a_fault_that_passes_costs_at_most_a_run",
     ),
     errors.RuntimeMissingError: (
         "the machine or the session lacks something, and no table was touched",
@@ -72,12 +72,12 @@ WITHOUT: dict[type[errors.FrazilError], tuple[str, str]] = {
     ),
     errors.SourceReplacedError: (
         "a merge refuses another changelog with TableReplacedError before it would commit",
-        "tests/spark/test_remedies.py::"
+        "tests/spark/commands/test_remedies.py::"
         "test_the_command_in_the_message_heals_a_mirror_of_a_pipeline_without_a_source",
     ),
     errors.UnrepresentableValueError: (
         "a mirror has the types of its changelog, so what does not fit is refused at its capture",
-        "tests/unit/merge/test_schema_mapping.py::",
+        "tests/unit/merge/planning/test_schema_mapping.py::",
     ),
     errors.DefectError: (
         "a defect has no remedy but to be reported",

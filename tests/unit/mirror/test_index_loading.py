@@ -34,7 +34,7 @@ from frazil.model.key_index import (
 )
 from frazil.model.schema.types import Primitive
 from frazil.model.table_facts import SnapshotOperation
-from tests.unit.codec.index_rows import entries_of
+from tests.unit.codec.key_index.index_rows import entries_of
 from tests.unit.mirror.index_files import data_file, position_deletes, put, vectors
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from frazil.errors import DamagedIndexError, StorageError
 from frazil.mirror.index.locating import KeyLocator, LocatedRows, TaskIndex
 from frazil.model.key_index import TOMBSTONE
 from tests.support.sampling import examples
-from tests.unit.codec.index_rows import entries_of
+from tests.unit.codec.key_index.index_rows import entries_of
 from tests.unit.mirror.index_files import (
     data_file,
     position_deletes,

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.hooks import ManualClock
 from frazil.mirror.index.run_cache import BlobKey, RunCache, shared_run_cache
-from tests.unit.codec.index_rows import rows_of
+from tests.unit.codec.key_index.index_rows import rows_of
 from tests.unit.mirror.cached_entries import COUNT, SIZE, SPACE, Fetcher, entries_like, key_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -204,7 +204,7 @@ from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 from frazil.mirror.index.run_cache import RunCache
-from tests.unit.codec.index_rows import rows_of
+from tests.unit.codec.key_index.index_rows import rows_of
 from tests.unit.mirror.cached_entries import SPACE, Fetcher, entries_like, key_of
 found = RunCache(Path(sys.argv[1]), SPACE).load(key_of(1), Fetcher().of(1))
 assert rows_of(found) == rows_of(entries_like(1))
@@ -218,7 +218,7 @@ def test_processes_that_fill_the_same_cache_do_not_disturb_each_other(tmp_path: 
 import sys
 from pathlib import Path
 from frazil.mirror.index.run_cache import RunCache
-from tests.unit.codec.index_rows import rows_of
+from tests.unit.codec.key_index.index_rows import rows_of
 from tests.unit.mirror.cached_entries import SIZE, Fetcher, entries_like, key_of
 fetcher = Fetcher()
 for turn in range(6):

@@ -16,7 +16,7 @@ from frazil.errors import DamagedIndexError
 from frazil.mirror.index.run_merging import merge_entries
 from frazil.model.key_index import TOMBSTONE
 from tests.support.sampling import examples
-from tests.unit.codec.index_rows import entries_of, rows_of
+from tests.unit.codec.key_index.index_rows import entries_of, rows_of
 from tests.unit.mirror.index_files import data_file, position_deletes, vectors
 
 if TYPE_CHECKING:

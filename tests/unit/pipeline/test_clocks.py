@@ -18,7 +18,7 @@ from frazil.model.humanize import ago, until
 from frazil.pipeline.loops.loop import JITTER
 from tests.support.merge.loop_stage import INTERVAL, Stage, status_of
 from tests.support.merge.scripted import StageClock
-from tests.unit.codec.index_rows import rows_of
+from tests.unit.codec.key_index.index_rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -233,6 +233,25 @@ def test_tables_that_are_held_are_counted_and_reported(stage: Stage) -> None:
     assert stage.value("frazil_table_stopped", table=TABLE, code=error.code) == 0
 
 
+def test_a_defect_of_a_table_in_a_batch_is_reported_once(stage: Stage) -> None:
+    defect, conflict = errors.DefectError("x"), errors.CommitConflictError("y")
+    recorder = IngestRecorder(stage.own_metrics, stage.reports, stage.board)
+    for name in ("first", "second"):
+        recorder.record_report(
+            BatchReport(
+                batch=name,
+                tables=(),
+                acknowledged="0/1",
+                seconds=1.0,
+                failures={TABLE: defect},
+                stopped={"0": conflict},
+            )
+        )
+    # What is no defect is reported whenever it stops something.
+    assert stage.reports.errors == [defect, conflict, conflict]
+    assert stage.value("frazil_errors_total", code=defect.code) == 2
+
+
 def test_a_commit_is_one_event_with_its_facts(stage: Stage, lines: io.StringIO) -> None:
     stage.recorder.record_report(TABLE, report(COMMIT), 4.0)
     committed, repaired, schema, surplus = events(lines)

@@ -261,7 +261,9 @@ def test_an_answer_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.fault("N49")
-def test_readiness_does_not_wait_for_slow_pages() -> None:
+# More than there are threads for pages, and more than there may be connections.
+@pytest.mark.parametrize("pages", [60, 150])
+def test_probes_do_not_wait_for_slow_pages(pages: int) -> None:
     go_on = threading.Event()
 
     def slow(_request: Request) -> PlainTextResponse:
@@ -275,15 +277,16 @@ def test_readiness_does_not_wait_for_slow_pages() -> None:
     with (
         serving(slowed, "127.0.0.1:0") as address,
         contextlib.ExitStack() as connections,
-        client() as http,
     ):
         try:
-            # More than there are threads for pages.
-            for _ in range(60):
+            for _ in range(pages):
                 one = connections.enter_context(
                     socket.create_connection((address.host, address.port))
                 )
                 one.sendall(b"GET /slow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            assert http.get(f"http://{address}/readyz", timeout=30).status_code == 200
+            for path in ("healthz", "readyz"):
+                # On a connection of its own, as a kubelet asks.
+                with client() as http:
+                    assert http.get(f"http://{address}/{path}", timeout=30).status_code == 200
         finally:
             go_on.set()

@@ -1,0 +1,1 @@
+"""Benchmarks of merges; ``merge_contest`` has the other side, Spark's ``MERGE INTO``."""

@@ -1,0 +1,1 @@
+"""What benchmarks share: their lake, sources and reports."""

@@ -1,0 +1,1 @@
+"""The documentation: generated pages, the site, and its pictures."""
